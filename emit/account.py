@@ -1,0 +1,165 @@
+"""What a kernel must read, write and compute: each distinct element once, each operation once per element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pymbolic.primitives as prim
+
+from aotato.emit.names import Place
+from aotato.emit.nest import Accumulate, Kernel, Nest
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+
+_INDEX_NODES = (prim.Sum, prim.Product, prim.FloorDiv, prim.Remainder, prim.Min, prim.Max, ex.Cast, prim.Subscript)
+CHUNK = 1 << 22  # elements whose indices are evaluated at a time
+
+
+@dataclass(frozen=True)
+class Account:
+    bytes_read: int
+    bytes_written: int
+    flops: int
+    identity_copies: int  # results that only duplicate an input, constant or received array
+
+
+def account(
+    kernel: Kernel,
+    program: ir.Program,
+    read_at: Mapping[str, Place],
+    write_at: Mapping[str, tuple[Place, ...]],
+    packed: frozenset[str],
+) -> Account:
+    """`packed` are the results that go into messages or reductions: duplicating there is not a copy."""
+    touched: dict[str, np.ndarray | None] = {}
+    for nest in kernel.nests:
+        _touch(nest, program, touched)
+    read = sum(
+        ir.nbytes(program.arrays[name]) if mask is None else int(mask.sum()) * program.arrays[name].dtype.itemsize
+        for name, mask in touched.items()
+        if not read_at[name].by_value
+    )
+    written = sum(ir.nbytes(program.arrays[name]) * len(write_at[name]) for name in kernel.writes)
+    copies = sum(
+        1
+        for nest in kernel.nests
+        for store in nest.stores
+        if store.array not in packed and isinstance(store.expr, prim.Subscript)
+        and store.expr.index_tuple == ex.own_index(len(nest.shape))
+        and program.arrays[store.expr.aggregate.name].shape == nest.shape
+    )
+    return Account(read, written, sum(map(_flops, kernel.nests)), copies)
+
+
+def _flops(nest: Nest) -> int:
+    """Operations of one element times elements; a statement inside loops counts once per iteration."""
+    loops = {loop.name: loop.upper - loop.lower for loop in nest.loops}
+    total = 0
+    for statement in nest.statements:
+        inside = (*statement.loops, statement.loop) if isinstance(statement, Accumulate) else statement.loops
+        times = int(np.prod([loops[name] for name in inside], dtype=np.int64))
+        total += times * (ex.flops(statement.expr) + isinstance(statement, Accumulate))
+    return ir.size(nest.shape) * (total + sum(ex.flops(store.expr) for store in nest.stores))
+
+
+def _touch(nest: Nest, program: ir.Program, touched: dict[str, np.ndarray | None]) -> None:
+    """Mark the elements that the nest reads; None marks a whole array."""
+    extents = {f"_{axis}": (0, extent) for axis, extent in enumerate(nest.shape)}
+    extents |= {loop.name: (loop.lower, loop.upper) for loop in nest.loops}
+    for item in (*nest.statements, *nest.stores):
+        for node in ex.walk(item.expr):
+            if isinstance(node, prim.Subscript):
+                _touch_read(node, nest, program, extents, touched)
+
+
+def _touch_read(
+    node: prim.Subscript,
+    nest: Nest,
+    program: ir.Program,
+    extents: Mapping[str, tuple[int, int]],
+    touched: dict[str, np.ndarray | None],
+) -> None:
+    name = node.aggregate.name
+    shape = program.arrays[name].shape
+    if name in touched and touched[name] is None:
+        return
+    if not shape or (shape == nest.shape and node.index_tuple == ex.own_index(len(shape))):
+        touched[name] = None
+        return
+    names = sorted({v.name for i in node.index_tuple for v in ex.walk(i) if isinstance(v, prim.Variable)} & set(extents))
+    count = int(np.prod([extents[n][1] - extents[n][0] for n in names], dtype=np.int64))
+    unknown = any(_unknown(i, extents, program) for i in node.index_tuple)
+    if unknown or count > 64 * CHUNK:
+        touched[name] = None  # indices known only at run time, or too many to list: at most the whole array
+        return
+    mask = touched.get(name)
+    if mask is None:
+        mask = touched[name] = np.zeros(ir.size(shape), bool)
+    for flat in _flat_indices(node, names, extents, shape, program):
+        mask[flat] = True
+
+
+def _unknown(index: ex.Expr, extents: Mapping[str, tuple[int, int]], program: ir.Program) -> bool:
+    """Whether an index depends on data that only a run knows, or on another value of the nest."""
+    for node in ex.walk(index):
+        if isinstance(node, prim.Variable) and node.name not in extents:
+            return True
+        if isinstance(node, prim.Subscript) and not isinstance(program.arrays[node.aggregate.name], ir.Const):
+            return True
+        if not ex.is_leaf(node) and type(node) not in _INDEX_NODES:
+            return True
+    return False
+
+
+def _flat_indices(node, names, extents, shape, program):  # type: ignore[no-untyped-def]
+    """Flat positions read, in chunks along the first index variable."""
+    if not names:
+        yield _evaluate(node, {}, shape, program)
+        return
+    lower, upper = extents[names[0]]
+    rest = int(np.prod([extents[n][1] - extents[n][0] for n in names[1:]], dtype=np.int64))
+    step = max(1, CHUNK // max(1, rest))
+    for start in range(lower, upper, step):
+        grids = [np.arange(start, min(upper, start + step))] + [np.arange(*extents[n]) for n in names[1:]]
+        mesh = np.meshgrid(*grids, indexing="ij", sparse=True)
+        yield _evaluate(node, dict(zip(names, mesh, strict=True)), shape, program)
+
+
+def _evaluate(node, values, shape, program):  # type: ignore[no-untyped-def]
+    flat = 0
+    for index, extent in zip(node.index_tuple, shape, strict=True):
+        flat = flat * extent + np.clip(_integer(index, values, program), 0, max(0, extent - 1))
+    return np.asarray(flat)
+
+
+def _integer(index, values, program):  # type: ignore[no-untyped-def]
+    """An index expression over numpy integers."""
+    if isinstance(index, prim.Variable):
+        return values[index.name]
+    if ex.is_leaf(index):
+        return int(index)
+    if isinstance(index, prim.Subscript):
+        constant = program.constants[program.arrays[index.aggregate.name].digest]
+        return constant[tuple(_integer(i, values, program) for i in index.index_tuple)]
+    parts = [_integer(child, values, program) for child in ex.children(index)]
+    match index:
+        case prim.Sum():
+            return sum(parts)
+        case prim.Product():
+            result = 1
+            for part in parts:
+                result = result * part
+            return result
+        case prim.FloorDiv():
+            return parts[0] // parts[1]
+        case prim.Remainder():
+            return parts[0] % parts[1]
+        case prim.Min():
+            return np.minimum.reduce(np.broadcast_arrays(*parts))
+        case prim.Max():
+            return np.maximum.reduce(np.broadcast_arrays(*parts))
+        case ex.Cast():
+            return parts[0]
+    raise AssertionError(f"unknown index expression {type(index).__name__}")

@@ -1,0 +1,131 @@
+"""The pipeline: app -> programs -> partitions -> kernels, schedules, drivers -> bundle."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from aotato.emit import bundle, opencl
+from aotato.emit.aliases import resolved
+from aotato.emit.schedule import Emitted, emit
+from aotato.emit.target import Target, chosen
+from aotato.frontend import interpret, ir
+from aotato.frontend.adapter.trace import Traced, trace
+from aotato.frontend.app import App, AppError, find, options, recorded
+from aotato.frontend.checks import check
+from aotato.frontend.partition import partition
+from aotato.runtime_stub import format as fmt
+from aotato.runtime_stub.simulate import prove
+
+DEFAULT_TARGETS = "cpu,gpu"
+SELFTEST_ELEMENTS = 1 << 18  # of all inputs and outputs of a rank; a larger entry carries no self-test
+DEEPEST_EXPRESSION = 20000  # Python frames: expressions are walked recursively
+
+Report = Callable[[str], None]
+
+
+def build(
+    app: Any,
+    *,
+    path: str | Path,
+    ranks: int = 1,
+    options: Mapping[str, Any] | None = None,  # noqa: A002
+    targets: str = DEFAULT_TARGETS,
+    contract: bool = False,
+    progress: Report | None = None,
+) -> Path:
+    """Compile `app` for `ranks` ranks into the bundle `path`, and return that path.
+
+    `app`: a built-in app's name, a Python file, a module, a callable of (rank, size) that returns arrays, or a dict
+    of pytato arrays. `targets`: comma-separated, the first is the one `inspect` shows. `contract=True` lets the device
+    compiler fuse multiplications and additions. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
+    """
+    say = progress or (lambda text: None)
+    if ranks < 1:
+        raise AppError(f"ranks must be at least 1, not {ranks}")
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST_EXPRESSION))
+    found = find(app)
+    opt = _options(found, options or {})
+    wanted = chosen(targets)
+    data = found.setup(ranks, opt) if found.setup else None
+    entries = {}
+    for name, function in found.entries.items():
+        say(f"{name}: tracing {ranks} rank{'s' if ranks > 1 else ''}")
+        traced = trace(name, ranks, functools.partial(_call, function, ranks, opt, data))
+        entries[name] = _entry(name, function.__doc__ or "", traced, wanted, contract, say)
+    head = {
+        "format": fmt.FORMAT,
+        "abi": fmt.ABI,
+        "app": found.name,
+        "doc": found.doc,
+        "options": recorded(found, opt),
+        "ranks": ranks,
+        "provenance": provenance(),
+        "plan": None,
+        "contract": contract,
+    }
+    bundle.write(Path(path), head, entries, wanted)
+    say(f"wrote {path}")
+    return Path(path)
+
+
+def _options(app: App, given: Mapping[str, Any]) -> SimpleNamespace:
+    return options(app, given)
+
+
+def _call(function: Any, size: int, opt: Any, data: Any, rank: int) -> Any:
+    return function(rank, size, opt, data)
+
+
+def _entry(
+    name: str, doc: str, traced: Traced, targets: Sequence[Target], contract: bool, say: Report
+) -> bundle.EntryParts:
+    programs = traced.programs
+    check(programs)
+    say(f"{name}: partitioning")
+    partitions = [resolved(part) for part in partition(programs)]
+    emitted: dict[str, list[Emitted]] = {}
+    on_device: frozenset[str] = frozenset()
+    for target in targets:
+        say(f"{name}: writing kernels for target {target.name}")
+        cache = opencl.Cache()
+        emitted[target.name] = [emit(p, programs.size, target, contract, on_device, cache) for p in partitions]
+        prove([e.schedule for e in emitted[target.name]])
+    return bundle.EntryParts(doc, traced, emitted, on_device, _tests(traced))
+
+
+def _tests(traced: Traced) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:
+    """Inputs (defaults, or random numbers) and what the interpreter makes of them, where that is little data."""
+    if any(_elements(program) > SELFTEST_ELEMENTS for program in traced.programs.ranks):
+        return []
+    inputs = [_test_inputs(program, traced, rank) for rank, program in enumerate(traced.programs.ranks)]
+    results = interpret.run(traced.programs, inputs)
+    return list(zip(inputs, results, strict=True))
+
+
+def _elements(program: ir.Program) -> int:
+    return sum(ir.size(node.shape) for node in program.arrays.values() if not isinstance(node, ir.Const))
+
+
+def _test_inputs(program: ir.Program, traced: Traced, rank: int) -> dict[str, Any]:
+    found = {}
+    for _, node in program.of_type(ir.Input):
+        default = traced.inputs[rank][node.path].default
+        if default is None:
+            rng = np.random.default_rng((rank, len(found)))
+            default = (rng.random(node.shape) * (1 if node.dtype.kind in "fc" else 4)).astype(node.dtype)
+        found[node.path] = np.asarray(default)
+    return found
+
+
+def provenance() -> dict[str, str]:
+    """Versions of what a bundle's contents depend on."""
+    packages = ("aotato", "pytato", "loopy", "pymbolic", "numpy", "jinja2", "h5py")
+    return {name: importlib.metadata.version(name) for name in packages}

@@ -1,0 +1,66 @@
+"""loopy's OpenCL target, made to keep the order of additions and multiplications that the IR states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import loopy as lp
+import numpy as np
+import pymbolic.primitives as prim
+from loopy.target.c.codegen.expression import CExpressionToCodeMapper
+from loopy.target.opencl import OpenCLCASTBuilder
+from loopy.target.pyopencl import PyOpenCLCASTBuilder
+from pymbolic.mapper.stringifier import PREC_PRODUCT, PREC_SUM
+
+
+class _Ordered(CExpressionToCodeMapper):
+    """loopy prints `a + (b + c)` without the parentheses, which is another sum in floating point."""
+
+    def map_sum(self, expr: prim.Sum, enclosing_prec: int) -> str:
+        text = self.rec(expr.children[0], PREC_SUM)
+        for child in expr.children[1:]:
+            negated = _negated(child)
+            if negated is None:
+                text += " + " + self.rec(child, PREC_SUM + 1)
+            else:
+                text += " - " + self.rec(negated, PREC_PRODUCT)
+        return str(self.parenthesize_if_needed(text, enclosing_prec, PREC_SUM))
+
+    def map_product(self, expr: prim.Product, enclosing_prec: int) -> str:
+        first = self.rec(expr.children[0], PREC_PRODUCT)
+        rest = [self.rec(child, PREC_PRODUCT + 1) for child in expr.children[1:]]
+        return str(self.parenthesize_if_needed(" * ".join([first, *rest]), enclosing_prec, PREC_PRODUCT))
+
+
+def _negated(expr: Any) -> Any:
+    """`x` where `expr` is -1 times x: x is subtracted, which rounds the same."""
+    if isinstance(expr, prim.Product) and len(expr.children) == 2 and not isinstance(expr.children[1], prim.Product):
+        first = expr.children[0]
+        literal = getattr(first, "s", first)
+        if (isinstance(literal, int | float | np.number) and literal == -1) or literal in ("-1.0", "-1.0f", "-1"):
+            return expr.children[1]
+    return None
+
+
+class _Builder(OpenCLCASTBuilder):
+    def get_c_expression_to_code_mapper(self) -> _Ordered:
+        return _Ordered()
+
+
+class _ComplexBuilder(PyOpenCLCASTBuilder):
+    def get_c_expression_to_code_mapper(self) -> _Ordered:
+        return _Ordered()
+
+
+class Target(lp.OpenCLTarget):
+    """OpenCL C without host code."""
+
+    def get_device_ast_builder(self) -> _Builder:
+        return _Builder(self)
+
+
+class ComplexTarget(lp.PyOpenCLTarget):
+    """OpenCL C with pyopencl's complex arithmetic, which its compiler call finds by itself."""
+
+    def get_device_ast_builder(self) -> _ComplexBuilder:
+        return _ComplexBuilder(self)

@@ -1,0 +1,141 @@
+"""C functions for operations where C and numpy differ, or that loopy would print its own way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import loopy as lp
+import numpy as np
+from constantdict import constantdict
+from loopy.types import NumpyType
+
+CTYPES = {
+    "bool": "uchar",
+    "int8": "char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "uint8": "uchar",
+    "uint16": "ushort",
+    "uint32": "uint",
+    "uint64": "ulong",
+    "float32": "float",
+    "float64": "double",
+}
+
+# Python's // and % round towards minus infinity, C's towards zero; numpy gives 0 for division by zero
+_SIGNED = {
+    "floordiv": "if (b == 0) return 0; if (b == -1) return (T)(0 - (U)a); T q = a / b; "
+    "return q - ((a % b != 0) && ((a < 0) != (b < 0)));",
+    "mod": "if (b == 0 || b == -1) return 0; T m = a % b; return (m != 0 && ((m < 0) != (b < 0))) ? m + b : m;",
+    "pow": "U x = (U)a, r = 1; if (b < 0) return a == 1 ? 1 : a == -1 ? ((b & 1) ? -1 : 1) : 0; "
+    "while (b) { if (b & 1) r *= x; x *= x; b >>= 1; } return (T)r;",
+}
+_UNSIGNED = {
+    "floordiv": "return b == 0 ? 0 : a / b;",
+    "mod": "return b == 0 ? 0 : a % b;",
+    "pow": "T r = 1; while (b) { if (b & 1) r *= a; a *= a; b >>= 1; } return r;",
+}
+_FLOAT = {
+    "floordiv": "if (b == 0) return a / b; T m = fmod(a, b); T d = (a - m) / b; "
+    "if (m != 0) { if ((b < 0) != (m < 0)) d -= 1; } if (d == 0) return copysign((T)0, a / b); "
+    "T f = floor(d); return d - f > (T)0.5 ? f + 1 : f;",
+    "mod": "T m = fmod(a, b); if (b == 0) return m; "
+    "if (m != 0) { if ((b < 0) != (m < 0)) m += b; } else m = copysign((T)0, b); return m;",
+    "pow": "return pow(a, b);",
+}
+_BOTH = {
+    "div": "return a / b;",  # of operands known to be non-negative and positive
+    "rem": "return a % b;",
+}
+# As numpy: a NaN on either side is the result
+_MINMAX = {"min": "return (a <= b || a != a) ? a : b;", "max": "return (a >= b || a != a) ? a : b;"}
+
+_UNARY = {
+    "abs": {"f": "fabs(a)", "i": "(T)(a < 0 ? 0 - (U)a : (U)a)", "u": "a", "b": "a"},
+    "isnan": {"f": "(uchar)(a != a)", "i": "(uchar)0", "u": "(uchar)0", "b": "(uchar)0"},
+    "real": {"f": "a", "i": "a", "u": "a", "b": "a"},
+    "imag": {"f": "(T)0", "i": "(T)0", "u": "(T)0", "b": "(T)0"},
+    "conj": {"f": "a", "i": "a", "u": "a", "b": "a"},
+}
+
+
+@dataclass(frozen=True, init=False)
+class CFunction(lp.ScalarCallable):
+    """A function of scalars with fixed dtypes, whose definition travels with it."""
+
+    arguments: tuple[str, ...]
+    result: str
+    definition: str
+
+    def __init__(
+        self,
+        name: str,
+        arguments: tuple[str, ...],
+        result: str,
+        definition: str,
+        arg_id_to_dtype: Any = None,
+        arg_id_to_descr: Any = None,
+        name_in_target: str | None = None,
+    ) -> None:
+        super().__init__(name, arg_id_to_dtype, arg_id_to_descr, name_in_target)
+        object.__setattr__(self, "arguments", arguments)
+        object.__setattr__(self, "result", result)
+        object.__setattr__(self, "definition", definition)
+
+    def with_types(self, arg_id_to_dtype: Any, clbl_inf_ctx: Any) -> tuple[CFunction, Any]:
+        types = {index: NumpyType(np.dtype(dtype)) for index, dtype in enumerate(self.arguments)}
+        types[-1] = NumpyType(np.dtype(self.result))
+        return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict(types)), clbl_inf_ctx
+
+    def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
+        yield "50_" + self.name, self.definition
+
+
+def binary(op: str, dtype: np.dtype[Any]) -> CFunction:
+    """floordiv, mod, pow, min, max, div or rem of two `dtype` values."""
+    text = _BOTH.get(op) or _MINMAX.get(op) or {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOAT}[dtype.kind][op]
+    name = f"aot_{op}_{dtype.name}"
+    c = CTYPES[dtype.name]
+    return CFunction(name, (dtype.name, dtype.name), dtype.name, _definition(name, c, c, "T a, T b", text))
+
+
+def unary(op: str, dtype: np.dtype[Any]) -> CFunction:
+    """A function of `frontend.expr.FUNCTIONS` of one real argument."""
+    name, c = f"aot_{op}_{dtype.name}", CTYPES[dtype.name]
+    kinds = _UNARY.get(op)
+    body = kinds[dtype.kind] if kinds else f"{op}(a)"
+    result = np.dtype("uint8") if op == "isnan" else dtype
+    return CFunction(name, (dtype.name,), result.name, _definition(name, c, CTYPES[result.name], "T a", f"return {body};"))
+
+
+def atan2(dtype: np.dtype[Any]) -> CFunction:
+    name, c = f"aot_atan2_{dtype.name}", CTYPES[dtype.name]
+    return CFunction(name, (dtype.name, dtype.name), dtype.name, _definition(name, c, c, "T a, T b", "return atan2(a, b);"))
+
+
+def from_half() -> CFunction:
+    """float from the 16 bits of a half; needs no half arithmetic in the device."""
+    text = "static inline float aot_from_half(ushort a) { return vload_half(0, (const half *)&a); }"
+    return CFunction("aot_from_half", ("uint16",), "float32", text)
+
+
+def to_half() -> CFunction:
+    """The 16 bits of the half nearest to a float."""
+    text = "static inline ushort aot_to_half(float a) { ushort b; vstore_half_rte(a, 0, (half *)&b); return b; }"
+    return CFunction("aot_to_half", ("float32",), "uint16", text)
+
+
+def _definition(name: str, ctype: str, result: str, parameters: str, body: str) -> str:
+    unsigned = ctype if ctype.startswith("u") else "u" + ctype
+    text = f"inline {result} {name}({parameters}) {{ {body} }}"
+    for short, full in (("T", ctype), ("U", unsigned)):
+        text = _word(text, short, full)
+    return "static " + text
+
+
+def _word(text: str, word: str, replacement: str) -> str:
+    return re.sub(rf"\b{word}\b", replacement, text)

@@ -1,0 +1,209 @@
+"""Which arrays of a part get memory, and which kernels compute them.
+
+Elementwise arrays are inlined into their readers. A reduction is inlined where one reader reads it once, at its own
+index; otherwise it is materialised: a level of its own. What feeds messages and reductions over ranks comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aotato.emit import body
+from aotato.emit.nest import Kernel
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+from aotato.frontend.parts import Part, Partition
+
+HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The kernels of a rank in launch order, and the arrays that live only inside one part."""
+
+    kernels: tuple[Kernel, ...]
+    temporaries: tuple[str, ...]  # materialised inside a part, in order
+
+
+@dataclass(frozen=True)
+class _PartPlan:
+    """What one part computes: arrays that get memory, and the order they can come in."""
+
+    part: Part
+    urgent: tuple[str, ...]  # sent or reduced, by batch
+    stores: tuple[str, ...]
+    materialised: tuple[str, ...]
+    level: Mapping[str, int]  # of each array above; a level reads the levels below it
+
+
+def fuse(partition: Partition) -> Fused:
+    """Kernels part by part. What a part stores is in memory for the parts after it."""
+    program = partition.program
+    stored: set[str] = set()
+    kernels: list[Kernel] = []
+    temporaries: list[str] = []
+    for part in partition.parts:
+        plan = _plan(partition, part, frozenset(stored))
+        kernels.extend(_kernels(program, plan, frozenset(stored)))
+        stored.update(plan.stores, plan.materialised)
+        temporaries.extend(plan.materialised)
+    return Fused(tuple(kernels), tuple(temporaries))
+
+
+def _plan(partition: Partition, part: Part, stored: frozenset[str]) -> _PartPlan:
+    program = partition.program
+    sent = [parcel.sent for message in part.sends for parcel in message.parcels]
+    reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
+    urgent = tuple(dict.fromkeys([*sent, *reduced]))
+    roots = dict.fromkeys([*urgent, *part.stores])
+    closure = _closure(program, tuple(roots), stored)
+    readers = _readers(program, closure, roots)
+    materialised = tuple(
+        name
+        for name in program.arrays
+        if name in closure and name not in part.stores and _must_materialise(program, name, readers[name], roots)
+    )
+    in_memory = {*materialised, *part.stores}
+    return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, in_memory, stored))
+
+
+def _closure(program: ir.Program, roots: tuple[str, ...], stored: frozenset[str]) -> frozenset[str]:
+    """The Lambdas that must be computed for `roots`, roots included."""
+    needed = {name for name in roots if isinstance(program.arrays[name], ir.Lambda) and name not in stored}
+    for name in reversed(program.arrays):
+        if name in needed:
+            for operand in ir.operands(program.arrays[name]):
+                if isinstance(program.arrays[operand], ir.Lambda) and operand not in stored:
+                    needed.add(operand)
+    return frozenset(needed)
+
+
+def _readers(
+    program: ir.Program, closure: frozenset[str], roots: Mapping[str, None]
+) -> dict[str, list[tuple[str, tuple[ex.Expr, ...], bool]]]:
+    """For each array: (reader, index, whether inside a reduction of the reader)."""
+    found: dict[str, list[tuple[str, tuple[ex.Expr, ...], bool]]] = {name: [] for name in closure}
+    for reader in program.arrays:
+        node = program.arrays[reader]
+        if reader not in closure or not isinstance(node, ir.Lambda):
+            continue
+        for position, index, reduced in _reads(node.expr, False):
+            if node.operands[position] in found:
+                found[node.operands[position]].append((reader, index, reduced))
+    return found
+
+
+def _reads(expr: ex.Expr, reduced: bool) -> list[tuple[int, tuple[ex.Expr, ...], bool]]:
+    found = []
+    if isinstance(expr, ex.prim.Subscript):
+        found.append((ex.operand_position(expr), expr.index_tuple, reduced))
+    for child in ex.children(expr):
+        found.extend(_reads(child, reduced or isinstance(expr, ex.Reduce)))
+    return found
+
+
+def _must_materialise(
+    program: ir.Program, name: str, readers: list[tuple[str, tuple[ex.Expr, ...], bool]], roots: Mapping[str, None]
+) -> bool:
+    node = program.arrays[name]
+    assert isinstance(node, ir.Lambda)
+    if not readers:
+        return False
+    weight = _weight(program, name)
+    reduces = _holds_reduction(program, name)
+    if not reduces and weight <= HEAVIEST:
+        return False
+    own = all(index == ex.own_index(len(node.shape)) and not reduced for _, index, reduced in readers)
+    same_shape = all(program.arrays[reader].shape == node.shape for reader, _, _ in readers)
+    once = len(readers) == 1 and name not in roots
+    return not (own and same_shape and (once or not reduces))
+
+
+def _holds_reduction(program: ir.Program, name: str) -> bool:
+    node = program.arrays[name]
+    return isinstance(node, ir.Lambda) and ex.has_reduce(node.expr)
+
+
+def _weight(program: ir.Program, name: str) -> int:
+    """Expression nodes of `name` with elementwise operands written out, up to just past HEAVIEST."""
+    seen: dict[str, int] = {}
+    for other, node in program.arrays.items():
+        if isinstance(node, ir.Lambda):
+            total = sum(1 for _ in ex.walk(node.expr))
+            for position, _ in ex.reads(node.expr):
+                total += seen.get(node.operands[position], 0)
+            seen[other] = min(total, HEAVIEST + 1)
+        if other == name:
+            break
+    return seen.get(name, 0)
+
+
+def _levels(
+    program: ir.Program, closure: frozenset[str], in_memory: set[str], stored: frozenset[str]
+) -> dict[str, int]:
+    """1 + the highest level among arrays in memory below, for every array of the closure."""
+    level: dict[str, int] = {}
+    for name in program.arrays:
+        if name in closure:
+            below = [op for op in ir.operands(program.arrays[name]) if op in closure]
+            level[name] = max((level[op] + (op in in_memory) for op in below), default=0)
+    return level
+
+
+def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> list[Kernel]:
+    """Urgent levels first, then the rest; a level's results share one launch."""
+    first = _feeding(program, plan.urgent, plan)
+    rest = [name for name in (*plan.materialised, *plan.stores) if name not in first]
+    packed = dict.fromkeys((*first, *plan.urgent))
+    kernels = _by_level(program, plan, tuple(packed), stored, "pack")
+    return kernels + _by_level(program, plan, tuple(rest), stored | set(first), "compute")
+
+
+def _feeding(program: ir.Program, urgent: tuple[str, ...], plan: _PartPlan) -> dict[str, None]:
+    """Arrays with memory of this part that urgent ones are or read."""
+    needed = set(urgent)
+    for name in reversed(program.arrays):
+        if name in needed and name in plan.level:
+            needed.update(ir.operands(program.arrays[name]))
+    return {name: None for name in (*plan.materialised, *plan.stores) if name in needed}
+
+
+def _by_level(
+    program: ir.Program, plan: _PartPlan, names: tuple[str, ...], stored: frozenset[str], label: str
+) -> list[Kernel]:
+    """A kernel per level; arrays that are in memory already (sent as they are) are packed with the first."""
+    own = {*plan.materialised, *plan.stores}
+    kernels = []
+    ready = set(stored)
+    # A sent array that is read, not computed, can be packed at any level: with the last, beside computed ones
+    top = max((plan.level[name] for name in names if name in plan.level), default=0)
+    for level in range(top + 1):
+        chosen = tuple(name for name in names if plan.level.get(name, top) == level)
+        # Zero-size arrays have no element to compute
+        if any(ir.size(program.arrays[name].shape) for name in chosen):
+            in_memory = _in_memory(program, frozenset(ready))
+            kernels.append(_kernel(program, plan.part.number, chosen, in_memory, label))
+        ready.update(name for name in chosen if name in own)
+    return kernels
+
+
+def _in_memory(program: ir.Program, ready: frozenset[str]) -> Callable[[str], bool]:
+    return lambda name: name in ready or not isinstance(program.arrays[name], ir.Lambda)
+
+
+def _kernel(
+    program: ir.Program,
+    part: int,
+    names: tuple[str, ...],
+    in_memory: Callable[[str], bool],
+    label: str,
+) -> Kernel:
+    shapes = dict.fromkeys(program.arrays[name].shape for name in names)
+    nests = tuple(
+        body.nest(program, tuple(n for n in names if program.arrays[n].shape == shape), in_memory)
+        for shape in shapes
+        if ir.size(shape)
+    )
+    reads = tuple(dict.fromkeys(name for nest in nests for name in body.arrays_read(nest)))
+    return Kernel(f"{program.entry}_{part}_{label}", part, nests, reads, names)

@@ -1,0 +1,80 @@
+"""Kernels before they are written: index spaces, loops, and statements over scalars.
+
+A kernel is a few nests side by side, each with its own index space, run by one launch. Inside a nest every
+work-item (or, for a `grouped` nest, every work-group) computes one element of each of the nest's results.
+Expressions are those of `frontend.expr`, but a read names the array itself: `Subscript(Variable("v3"), ...)`, and
+a variable is an own index `_0`, a loop index or an earlier statement's name. No memory layout, no loopy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aotato.frontend.expr import Expr
+from aotato.frontend.ir import DType, Shape
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A sequential loop over lower <= name < upper inside the loops `parents` (outermost first)."""
+
+    name: str
+    lower: int
+    upper: int
+    parents: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Assign:
+    """`name = expr`, evaluated inside `loops`."""
+
+    name: str
+    dtype: DType
+    expr: Expr
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """`name = op over loop of expr`; `loop` stands directly inside `loops`, where `name` lives."""
+
+    name: str
+    dtype: DType
+    op: str
+    expr: Expr
+    loop: str
+    loops: tuple[str, ...]
+    grouped: bool = False  # the loop is shared by the work-items of a group
+
+
+@dataclass(frozen=True)
+class Store:
+    """Element `own index` of `array` becomes `expr`."""
+
+    array: str
+    expr: Expr
+
+
+Statement = Assign | Accumulate
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Results of one shape, computed together so that they share common values."""
+
+    shape: Shape
+    loops: tuple[Loop, ...]
+    statements: tuple[Statement, ...]  # in dependency order
+    stores: tuple[Store, ...]
+    grouped: bool  # a work-group an element instead of a work-item an element
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Nests of one launch. `writes` lists result arrays, `reads` the arrays in memory that it reads."""
+
+    name: str
+    part: int
+    nests: tuple[Nest, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]

@@ -1,0 +1,321 @@
+"""Write a kernel as OpenCL C through loopy.
+
+Every nest is flattened: work-item (or, in a grouped nest, work-group) i computes element i of the nest's shape in C
+order. All nests of a kernel share the launch; each guards its own extent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import islpy as isl
+import loopy as lp
+import numpy as np
+import pymbolic.primitives as prim
+
+from aotato.emit import dialect
+from aotato.emit.names import Arguments, Place
+from aotato.emit.nest import Accumulate, Assign, Kernel, Nest
+from aotato.emit.scalars import Scalars
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+
+LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
+
+_NEUTRAL = {"sum": 0, "product": 1, "any": 0, "all": 1}
+_CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel ready to ship: OpenCL C, its digest, and what to pass and launch."""
+
+    text: str
+    digest: str
+    arguments: tuple[tuple[str, str, str, int], ...]  # (buffer, dtype, "r" | "w" | "v" by value, element of a value)
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    local_bytes: int
+
+
+class Cache:
+    """Sources already written: ranks that need the same kernel pay for loopy once."""
+
+    def __init__(self) -> None:
+        self.texts: dict[Any, str] = {}
+
+    def write(
+        self,
+        kernel: Kernel,
+        program: ir.Program,
+        read_at: Mapping[str, Place],
+        write_at: Mapping[str, tuple[Place, ...]],
+        group_size: int,
+        contract: bool = False,
+    ) -> Source:
+        """The source of `kernel`; `read_at` and `write_at` say where arrays lie in memory."""
+        arguments = Arguments(program, read_at, write_at)
+        writer = _Writer(arguments, group_size, _index_dtype(kernel, program, read_at))
+        for nest in kernel.nests:
+            writer.nest(nest, program)
+        key = writer.key(contract)
+        if key not in self.texts:
+            self.texts[key] = _code(writer, contract)
+        return _source(writer, self.texts[key])
+
+
+def _source(writer: _Writer, text: str) -> Source:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Source(
+        text.replace("aotato_kernel", f"aotato_{digest[:12]}"),
+        digest,
+        writer.arguments.table(),
+        (max(writer.groups) * writer.group_size,),
+        (writer.group_size,),
+        writer.local_bytes,
+    )
+
+
+def _index_dtype(kernel: Kernel, program: ir.Program, read_at: Mapping[str, Place]) -> Any:
+    """32 bits, unless an array or an index space is too large for them."""
+    sizes = [ir.size(program.arrays[name].shape) + (read_at[name].offset if name in read_at else 0)
+             for name in (*kernel.reads, *kernel.writes)]
+    return np.int64 if max(sizes, default=0) >= 2**31 - 2**20 else np.int32
+
+
+class _Writer:
+    """Collects what loopy's kernel is made of."""
+
+    def __init__(self, arguments: Arguments, group_size: int, index_dtype: Any) -> None:
+        self.arguments, self.group_size, self.index_dtype = arguments, group_size, index_dtype
+        self.domains: list[str] = []
+        self.instructions: list[Any] = []
+        self.temporaries: list[Any] = []
+        self.tags: dict[str, str] = {}
+        self.priorities: list[tuple[str, ...]] = []
+        self.functions: dict[str, Any] = {}
+        self.groups: list[int] = []
+        self.local_bytes = 0
+        self.complex = False
+
+    def key(self, contract: bool) -> Any:
+        """All that the text depends on."""
+        return (
+            tuple(self.domains),
+            tuple(map(_instruction_text, self.instructions)),
+            tuple((t.name, str(t.dtype), t.shape, str(t.address_space)) for t in self.temporaries),
+            tuple(sorted(self.tags.items())),
+            tuple(self.priorities),
+            tuple(sorted(self.functions)),
+            tuple((name, dtype, mode) for (_, dtype, mode, _), name in self.arguments.names.items()),
+            str(self.index_dtype),
+            self.complex,
+            contract,
+        )
+
+    def nest(self, nest: Nest, program: ir.Program) -> None:
+        _NestWriter(self, nest, program, len(self.groups)).write()
+
+
+class _NestWriter:
+    """One nest: its inames carry the nest's number, its values too."""
+
+    def __init__(self, out: _Writer, nest: Nest, program: ir.Program, number: int) -> None:
+        self.out, self.spec, self.program, self.number = out, nest, program, number
+        self.group, self.lane = f"g{number}", f"l{number}"
+        self.parallel = frozenset({self.group, self.lane})
+        self.written: dict[str, frozenset[str]] = {}  # value -> instructions that complete it
+        self.loops: dict[str, tuple[str, ...]] = {}  # loop -> itself and what it was split into, outermost first
+        self.scalars = Scalars(self, out, program)
+
+    @property
+    def position(self) -> ex.Expr:
+        """The flat number of the nest's element."""
+        group = prim.Variable(self.group)
+        if self.spec.grouped:
+            return group
+        return group * self.out.group_size + prim.Variable(self.lane)
+
+    def write(self) -> None:
+        elements, size = ir.size(self.spec.shape), self.out.group_size
+        if self.spec.grouped:
+            space = f"0 <= {self.lane} < {size} and 0 <= {self.group} < {elements}"
+        else:
+            space = f"0 <= {self.lane} < {size} and 0 <= {self.lane} + {size}*{self.group} < {elements}"
+        self.out.domains.append(f"{{ [{self.group}, {self.lane}] : {space} }}")
+        self.out.tags |= {self.group: "g.0", self.lane: "l.0"}
+        self.out.groups.append(elements if self.spec.grouped else -(-elements // size))
+        shared = {s.loop for s in self.spec.statements if isinstance(s, Accumulate) and s.grouped}
+        for loop in self.spec.loops:
+            lane = self.lane if loop.name in shared else ""
+            self._split(loop.name, loop.lower, loop.upper, lane, loop.parents)
+        for statement in self.spec.statements:
+            if isinstance(statement, Assign):
+                self._assign(statement)
+            else:
+                self._accumulate(statement)
+        for index, store in enumerate(self.spec.stores):
+            self._store(index, store)
+
+    def name(self, value: str) -> str:
+        return f"n{self.number}_{value}"
+
+    def instruct(
+        self, target: ex.Expr, expr: ex.Expr, loops: tuple[str, ...], after: frozenset[str], predicate: Any = None
+    ) -> str:
+        ident = f"i{len(self.out.instructions)}"
+        self.out.instructions.append(
+            lp.Assignment(
+                target,
+                expr,
+                id=ident,
+                within_inames=self.parallel | self._inames(loops),
+                depends_on=after,
+                predicates=frozenset({predicate}) if predicate is not None else frozenset(),
+            )
+        )
+        return ident
+
+    def _inames(self, loops: tuple[str, ...]) -> frozenset[str]:
+        return frozenset(iname for loop in loops for iname in self.loops.get(loop, (loop,)))
+
+    def declare(self, name: str, dtype: Any, **more: Any) -> None:
+        self.out.temporaries.append(lp.TemporaryVariable(name, dtype, **{"shape": (), **more}))
+
+    def _assign(self, statement: Assign) -> None:
+        expr, after = self.scalars.written(statement.expr)
+        name = self.name(statement.name)
+        self.declare(name, self.scalars.value_dtype(statement.dtype))
+        self.written[statement.name] = frozenset(
+            {self.instruct(prim.Variable(name), expr, statement.loops, after)}
+        )
+        self.scalars.dtypes[statement.name] = statement.dtype
+
+    def _accumulate(self, statement: Accumulate) -> None:
+        """Every split piece of the loop has an accumulator of its own."""
+        self.scalars.dtypes[statement.name] = statement.dtype
+        if statement.grouped:
+            self._accumulate_in_group(statement)
+        else:
+            self._sum_pieces(statement, self.name(statement.name), self.loops[statement.loop])
+
+    def _split(self, name: str, lower: int, upper: int, lane: str, parents: tuple[str, ...]) -> None:
+        """Run over the loop with inames of at most LONGEST_SUM values; their weighted sum replaces the loop's index.
+
+        Partial sums then have at most LONGEST_SUM terms. The lanes of a group share a loop in steps of the group.
+        """
+        step = self.out.group_size if lane else 1
+        count = -(-(upper - lower) // step)
+        digits = 1
+        while LONGEST_SUM**digits < count:
+            digits += 1
+        names = tuple(f"{self.name(name)}_{d}" for d in reversed(range(digits)))
+        weights = [step * LONGEST_SUM**d for d in reversed(range(digits))]
+        bounds = [f"0 <= {n} < {LONGEST_SUM}" for n in names[1:]]
+        total = " + ".join(f"{w}*{n}" for w, n in zip(weights, names, strict=True)) + (f" + {lane}" if lane else "")
+        outside = f"[{lane}] -> " if lane else ""
+        space = " and ".join([f"0 <= {names[0]}", *bounds, f"{total} < {upper - lower}"])
+        self.out.domains.append(f"{outside}{{ [{', '.join(names)}] : {space} }}")
+        outer = tuple(iname for parent in parents for iname in self.loops[parent])
+        self.loops[name] = names
+        if len(outer) + len(names) > 1:
+            self.out.priorities.append((*outer, *names))
+        terms = [prim.Variable(n) if w == 1 else prim.Product((w, prim.Variable(n)))
+                 for w, n in zip(weights, names, strict=True)]
+        terms += [prim.Variable(lane)] if lane else []
+        terms += [lower] if lower else []
+        self.scalars.indices[name] = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+
+    def _sum_pieces(self, statement: Accumulate, result: str, pieces: tuple[str, ...]) -> None:
+        """One accumulator a piece, outermost last: `s += t` closes the loop inside."""
+        expr, after = self.scalars.written(statement.expr)
+        dtype = self.scalars.value_dtype(statement.dtype)
+        names = [result if depth == 0 else f"{result}_{pieces[depth]}" for depth in range(len(pieces))]
+        around = self._flat(statement.loops)
+        done: frozenset[str] = frozenset()
+        start: list[str] = []
+        for depth, name in enumerate(names):
+            self.declare(name, dtype)
+            neutral = self.scalars.neutral(statement.op, statement.dtype)
+            start.append(self.instruct(prim.Variable(name), neutral, (*around, *pieces[:depth]), frozenset()))
+        for depth in reversed(range(len(pieces))):
+            term = expr if depth == len(pieces) - 1 else prim.Variable(names[depth + 1])
+            joined = self.scalars.join(statement.op, statement.dtype, prim.Variable(names[depth]), term)
+            before = after | done | {start[depth]}
+            done = frozenset(
+                {self.instruct(prim.Variable(names[depth]), joined, (*around, *pieces[: depth + 1]), before)}
+            )
+        self.written[statement.name] = done | {start[0]}
+
+    def _flat(self, loops: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(iname for loop in loops for iname in self.loops[loop])
+
+    def _accumulate_in_group(self, statement: Accumulate) -> None:
+        """Every lane sums its share, then a tree over local memory joins the lanes."""
+        own = f"{self.name(statement.name)}_own"
+        self._sum_pieces(statement, own, self.loops[statement.loop])
+        size, dtype = self.out.group_size, self.scalars.value_dtype(statement.dtype)
+        shared = f"{self.name(statement.name)}_all"
+        self.declare(shared, dtype, shape=(size,), address_space=lp.AddressSpace.LOCAL)
+        self.out.local_bytes += size * np.dtype(dtype).itemsize
+        lane = prim.Variable(self.lane)
+        cell = prim.Subscript(prim.Variable(shared), (lane,))
+        last = self.instruct(cell, prim.Variable(own), (), self.written[statement.name])
+        width = size // 2
+        while width:
+            other = prim.Subscript(prim.Variable(shared), (lane + width,))
+            joined = self.scalars.join(statement.op, statement.dtype, cell, other)
+            last = self.instruct(cell, joined, (), frozenset({last}), prim.Comparison(lane, "<", width))
+            width //= 2
+        name = self.name(statement.name)
+        self.declare(name, dtype)
+        first = prim.Subscript(prim.Variable(shared), (0,))
+        self.written[statement.name] = frozenset(
+            {self.instruct(prim.Variable(name), first, (), frozenset({last}))}
+        )
+
+    def _store(self, index: int, store: Any) -> None:
+        expr, after = self.scalars.written(store.expr)
+        places = self.out.arguments.write_at[store.array]
+        dtype = self.program.arrays[store.array].dtype
+        if len(places) > 1 and not ex.is_leaf(expr):
+            name = f"n{self.number}_s{index}"
+            self.declare(name, self.scalars.value_dtype(dtype))
+            after = frozenset({self.instruct(prim.Variable(name), expr, (), after)})
+            expr = prim.Variable(name)
+        once = prim.Comparison(prim.Variable(self.lane), "<", 1) if self.spec.grouped else None
+        for place in places:
+            argument, offset = self.out.arguments.written(place, dtype)
+            flat = self.position + offset if offset else self.position
+            target = prim.Subscript(prim.Variable(argument), (flat,))
+            self.instruct(target, self.scalars.stored(expr, dtype), (), after, once)
+
+
+def _instruction_text(instruction: Any) -> str:
+    after, inside = sorted(instruction.depends_on), sorted(instruction.within_inames)
+    return f"{instruction.assignee!r} = {instruction.expression!r} {inside} {after} {instruction.predicates!r}"
+
+
+def _code(writer: _Writer, contract: bool) -> str:
+    """Build loopy's kernel and print it."""
+    target = dialect.ComplexTarget() if writer.complex else dialect.Target()
+    unit = lp.make_kernel(
+        [isl.BasicSet(domain) for domain in writer.domains],
+        writer.instructions,
+        [*writer.arguments.loopy(), *writer.temporaries],
+        name="aotato_kernel",
+        target=target,
+        lang_version=(2018, 2),
+        index_dtype=writer.index_dtype,
+        preambles=[] if contract else [("00_contract", _CONTRACT_OFF)],
+        silenced_warnings=["write_race*", "*_dependency*"],
+    )
+    for name in sorted(writer.functions):
+        unit = lp.register_callable(unit, name, writer.functions[name], redefining_not_ok=False)
+    unit = lp.tag_inames(unit, writer.tags)
+    for order in writer.priorities:
+        unit = lp.prioritize_loops(unit, ",".join(order))
+    return str(lp.generate_code_v2(unit).device_code())

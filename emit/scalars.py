@@ -1,0 +1,224 @@
+"""Scalar expressions in loopy's terms: memory reads, index arithmetic, and numpy's meaning of each operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymbolic.primitives as prim
+from loopy.symbolic import TypeCast
+
+from aotato.emit import functions, ranges
+from aotato.emit.body import explicit_dtype
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+
+_BINARY = {prim.FloorDiv: "floordiv", prim.Remainder: "mod"}
+_MINMAX = {prim.Min: "min", prim.Max: "max"}
+
+
+class Scalars:
+    """Expressions of one nest. Says with each which instructions it depends on."""
+
+    def __init__(self, nest: Any, out: Any, program: ir.Program) -> None:
+        self.nest, self.out, self.program = nest, out, program
+        self.dtypes: dict[str, np.dtype[Any]] = {}  # of the nest's values
+        self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
+        self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
+
+    def value_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The dtype that a value has in registers."""
+        if dtype.kind == "c":
+            self.out.complex = True
+        return np.dtype({"bool": "uint8", "float16": "float32"}.get(dtype.name, dtype.name))
+
+    def written(self, expr: ex.Expr) -> tuple[ex.Expr, frozenset[str]]:
+        """`expr` for loopy, and the instructions it must come after."""
+        after: set[str] = set()
+        return self._value(expr, after), frozenset(after)
+
+    def stored(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
+        """`expr` as memory keeps it."""
+        return self._call(functions.to_half(), expr) if dtype == np.float16 else expr
+
+    def neutral(self, op: str, dtype: np.dtype[Any]) -> ex.Expr:
+        kept = self.value_dtype(dtype)
+        if op in ("min", "max"):
+            if kept.kind == "f":
+                return kept.type(np.inf if op == "min" else -np.inf)
+            info = np.iinfo(kept)
+            return kept.type(info.max if op == "min" else info.min)
+        return kept.type(1 if op in ("product", "all") else 0)
+
+    def join(self, op: str, dtype: np.dtype[Any], a: ex.Expr, b: ex.Expr) -> ex.Expr:
+        match op:
+            case "sum":
+                return self._wrapped(prim.Sum((a, b)), dtype)
+            case "product":
+                return self._wrapped(prim.Product((a, b)), dtype)
+            case "min" | "max":
+                return self._call(functions.binary(op, self.value_dtype(dtype)), a, b)
+            case "any":
+                return TypeCast(np.uint8, prim.LogicalOr((a, b)))
+            case "all":
+                return TypeCast(np.uint8, prim.LogicalAnd((a, b)))
+        raise AssertionError(f"unknown reduction {op}")
+
+    def _dtype(self, expr: ex.Expr) -> np.dtype[Any]:
+        def leaf(name: str) -> np.dtype[Any] | None:
+            if name in self.dtypes:
+                return self.dtypes[name]
+            node = self.program.arrays.get(name)
+            return node.dtype if node is not None else None
+
+        return explicit_dtype(expr, leaf)
+
+    def _call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
+        self.out.functions[function.name] = function
+        return prim.Variable(function.name)(*arguments)
+
+    def _wrapped(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
+        """C computes narrow integers as int and half floats as float; numpy rounds each result to its own width."""
+        if dtype == np.float16:
+            return self._call(functions.from_half(), self._call(functions.to_half(), expr))
+        return TypeCast(dtype, expr) if dtype.kind in "iu" and dtype.itemsize < 4 else expr
+
+    def _value(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
+        if isinstance(expr, prim.Variable):
+            return self._variable(expr.name, after)
+        if ex.is_leaf(expr):
+            return _literal(expr)
+        if isinstance(expr, prim.Subscript):
+            return self._read(expr, after)
+        if isinstance(expr, prim.Call):
+            return self._function(expr, after)
+        if isinstance(expr, ex.Cast):
+            return self._cast(expr, after)
+        parts = tuple(self._value(child, after) for child in ex.children(expr))
+        return self._operator(expr, parts)
+
+    def _variable(self, name: str, after: set[str]) -> ex.Expr:
+        if name in self.nest.written:
+            after |= self.nest.written[name]
+            return prim.Variable(self.nest.name(name))
+        if name in self.indices:
+            return self.indices[name]
+        return self._own(int(name[1:]), after)
+
+    def _own(self, axis: int, after: set[str]) -> ex.Expr:
+        """The nest's own index along an axis, from the flat position, computed once."""
+        shape = self.nest.spec.shape
+        if len(shape) == 1:
+            return self.nest.position
+        if axis not in self.own:
+            stride = ir.size(shape[axis + 1 :])
+            flat = self.nest.position
+            value = prim.FloorDiv(flat, stride) if stride > 1 else flat
+            value = prim.Remainder(value, shape[axis]) if axis else value
+            name = self.nest.name(f"x{axis}")
+            self.nest.declare(name, self.out.index_dtype)
+            self.own[axis] = (name, self.nest.instruct(prim.Variable(name), value, (), frozenset()))
+        name, instruction = self.own[axis]
+        after.add(instruction)
+        return prim.Variable(name)
+
+    def _read(self, expr: prim.Subscript, after: set[str]) -> ex.Expr:
+        array = expr.aggregate.name
+        argument, first, by_value = self.out.arguments.read(array)
+        if by_value:
+            half = self.program.arrays[array].dtype == np.float16
+            return self._call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
+        shape = self.program.arrays[array].shape
+        if shape == self.nest.spec.shape and expr.index_tuple == ex.own_index(len(shape)):
+            flat = self.nest.position
+        else:
+            terms = []
+            for axis, index in enumerate(expr.index_tuple):
+                stride = ir.size(shape[axis + 1 :])
+                value = self._value(index, after)
+                if not (isinstance(value, int) and value == 0) and shape[axis] != 1:
+                    terms.append(value if stride == 1 else prim.Product((stride, value)))
+            flat = 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+        value = prim.Subscript(prim.Variable(argument), (flat + first if first else flat,))
+        half = self.program.arrays[array].dtype == np.float16
+        return self._call(functions.from_half(), value) if half else value
+
+    def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
+        name = expr.function.name
+        arguments = [self._value(parameter, after) for parameter in expr.parameters]
+        dtype = self._dtype(expr.parameters[0])
+        if dtype.kind == "c":
+            return prim.Variable(name)(*arguments)
+        kept = self.value_dtype(dtype)
+        function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
+        return self._call(function, *arguments)
+
+    def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
+        value, source = self._value(expr.body, after), self._dtype(expr.body)
+        if source == expr.dtype:
+            return value
+        if expr.dtype.kind == "b":
+            return prim.If(prim.Comparison(value, "!=", _literal(source.type(0))), np.uint8(1), np.uint8(0))
+        return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)
+
+    def _operator(self, expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
+        dtype = self._dtype(expr)
+        if isinstance(expr, prim.FloorDiv | prim.Remainder):
+            return self._division(expr, dtype, parts)
+        if isinstance(expr, prim.Min | prim.Max):
+            return self._chain(_MINMAX[type(expr)], dtype, parts)
+        if isinstance(expr, prim.Power):
+            return self._call(functions.binary("pow", self.value_dtype(dtype)), *parts)
+        if isinstance(expr, prim.LogicalAnd | prim.LogicalOr | prim.LogicalNot | prim.Comparison | prim.If):
+            return ex.with_children(expr, parts)
+        if dtype.kind == "b":
+            return _boolean(expr, parts)
+        return self._wrapped(ex.with_children(expr, parts), dtype)
+
+    def _chain(self, op: str, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
+        if dtype.kind in "iu" and all(isinstance(part, int) for part in parts[1:]):
+            dtype = np.dtype("int64") if self.out.index_dtype == np.int64 else np.dtype("int32")
+        result = parts[0]
+        for part in parts[1:]:
+            result = self._call(functions.binary(op, self.value_dtype(dtype)), result, part)
+        return result
+
+    def _division(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
+        """C's own division where both operands are known not to be negative: the common case of indices."""
+        top, bottom = ex.children(expr)
+        found = self._range(top), self._range(bottom)
+        op = _BINARY[type(expr)]
+        if all(found) and found[0][0] >= 0 and found[1][0] > 0:
+            op = "div" if op == "floordiv" else "rem"
+        return self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
+
+    def _range(self, expr: ex.Expr) -> ranges.Range | None:
+        known = {f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(self.nest.spec.shape)}
+        known |= {loop.name: (loop.lower, max(loop.lower, loop.upper - 1)) for loop in self.nest.spec.loops}
+        return ranges.range_of(expr, known, lambda array: None)
+
+
+def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
+    """numpy's operators on booleans: sum is or, product is and."""
+    match expr:
+        case prim.Sum() | prim.BitwiseOr():
+            return prim.LogicalOr(parts)
+        case prim.Product() | prim.BitwiseAnd():
+            return prim.LogicalAnd(parts)
+        case prim.BitwiseXor():
+            return ex.with_children(expr, parts)
+        case prim.BitwiseNot():
+            return prim.LogicalNot(parts[0])
+    raise AssertionError(f"{type(expr).__name__} is not defined for booleans")
+
+
+def _literal(value: Any) -> ex.Expr:
+    if isinstance(value, bool | np.bool_):
+        return np.uint8(value)
+    if isinstance(value, np.float16):
+        return np.float32(value)
+    if isinstance(value, float | np.floating) and np.isnan(value):
+        return prim.NaN(np.float32 if isinstance(value, np.float32) else np.float64)
+    return value
+
+

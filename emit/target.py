@@ -1,0 +1,40 @@
+"""What a mapping assumes of a device: the minimum that the loader compares with the device it finds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Target:
+    """A mapping and the device minimum it needs. Sizes in bytes."""
+
+    name: str
+    staging: str  # "mapped": host and device share memory; "copied": messages go through pinned host memory
+    group_size: int  # work-items of a group
+    alignment: int = 4096  # of arena slots; the device's own base alignment must divide it
+    local_bytes: int = 32768
+    parameter_bytes: int = 1024
+    largest_allocation: int = 1 << 28
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+TARGETS = {
+    "gpu": Target("gpu", "copied", 128, largest_allocation=1 << 30),
+    "cpu": Target("cpu", "mapped", 128),
+}
+
+
+class TargetError(Exception):
+    """An unknown target name, or a program that the target cannot hold."""
+
+
+def chosen(names: str) -> tuple[Target, ...]:
+    """Targets by a comma-separated list of names, in that order."""
+    unknown = [name for name in names.split(",") if name not in TARGETS]
+    if unknown:
+        raise TargetError(f"there is no target {unknown[0]!r}; known: {', '.join(TARGETS)}")
+    return tuple(TARGETS[name] for name in dict.fromkeys(names.split(",")))

@@ -1,0 +1,34 @@
+"""Make pytato 2021.2 usable with today's numpy, and tell by feature what this pytato offers."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import pytato as pt
+import pytato.array
+
+HAS_DISTRIBUTED = hasattr(pt, "make_distributed_recv")
+HAS_LOWERING = hasattr(pt, "transform") and hasattr(pt, "pad")  # main: to_index_lambda, one node at a time
+
+
+def _find_common_type(array_types: list[Any], scalar_types: list[Any]) -> np.dtype[Any]:
+    """numpy 1's function of this name for the calls pytato makes: arrays only, or scalars only."""
+    return np.result_type(*(array_types or scalar_types))
+
+
+class _Numpy(types.ModuleType):
+    """numpy as `pytato.array` of 2021.2 expects it; names that numpy 2 removed are added here alone."""
+
+    bool8 = np.bool_
+    find_common_type = staticmethod(_find_common_type)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+def install() -> None:
+    """Give `pytato.array` that numpy where it still uses the removed names; numpy itself is left alone."""
+    if not HAS_DISTRIBUTED:
+        pytato.array.np = _Numpy("numpy")

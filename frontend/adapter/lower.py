@@ -1,0 +1,152 @@
+"""One pytato node at a time becomes an index lambda, and its expression becomes ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymbolic.primitives as prim
+from pytato.array import IndexLambda
+
+from aotato.frontend import expr as ex
+from aotato.frontend.adapter import compat
+
+PytatoArray = Any
+
+_FUNCTION_PREFIX = "pytato.c99."
+_OP_NAMES = {
+    "SumReductionOperation": "sum",
+    "ProductReductionOperation": "product",
+    "MaxReductionOperation": "max",
+    "MinReductionOperation": "min",
+    "AllReductionOperation": "all",
+    "AnyReductionOperation": "any",
+}
+
+
+class UnsupportedNode(Exception):
+    """A pytato node that aotato cannot lower. The message names the node and its type."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """An index lambda: `expr` reads `operands[k]` as `a{k}`; operands stand in order of first appearance."""
+
+    expr: ex.Expr
+    operands: tuple[PytatoArray, ...]
+    unread: tuple[PytatoArray, ...]  # bound but never read: they may still hold sends
+
+
+def index_lambda(node: PytatoArray) -> PytatoArray:
+    """`node` as a pytato IndexLambda whose bindings are the node's own operands."""
+    if isinstance(node, IndexLambda):
+        return node
+    if compat.HAS_LOWERING:
+        from pytato.diagnostic import CannotBeLoweredToIndexLambda
+        from pytato.transform.lower_to_index_lambda import to_index_lambda
+
+        try:
+            return to_index_lambda(node)
+        except CannotBeLoweredToIndexLambda:
+            raise UnsupportedNode(f"pytato node {type(node).__name__} is not supported") from None
+    method = getattr(_OneNode(), getattr(node, "_mapper_method", ""), None)
+    if method is None:
+        raise UnsupportedNode(f"pytato node {type(node).__name__} is not supported")
+    return method(node)
+
+
+if not compat.HAS_LOWERING:
+    from pytato.codegen import CodeGenPreprocessor
+
+    class _OneNode(CodeGenPreprocessor):  # type: ignore[misc]
+        """pytato 2021.2's lowering, stopped at the node's operands."""
+
+        def __init__(self) -> None:
+            super().__init__(target=None)
+
+        def rec(self, node: PytatoArray) -> PytatoArray:
+            return node
+
+
+def lower(node: PytatoArray) -> Lowered:
+    """The expression of `node` and the arrays it reads."""
+    lam = index_lambda(node)
+    conversion = _Conversion(lam.bindings)
+    expr = conversion.convert(lam.expr)
+    read = tuple(lam.bindings[name] for name in conversion.names)
+    unread = tuple(lam.bindings[name] for name in sorted(lam.bindings) if name not in conversion.names)
+    return Lowered(expr, read, unread)
+
+
+class _Conversion:
+    """State of one conversion: bindings in order of first appearance, fresh reduction indices."""
+
+    def __init__(self, bindings: Mapping[str, PytatoArray]) -> None:
+        self.bindings = bindings
+        self.names: list[str] = []
+        self.reductions = 0
+        self.renamed: dict[str, str] = {}
+
+    def convert(self, expr: Any) -> ex.Expr:
+        match expr:
+            case prim.Variable():
+                return self._variable(expr.name)
+            case prim.Subscript():
+                position = self._position(expr.aggregate.name)
+                return ex.read(position, tuple(self.convert(i) for i in expr.index_tuple))
+            case prim.Call():
+                return prim.Call(prim.Variable(_function(expr.function)), tuple(map(self.convert, expr.parameters)))
+            case prim.NaN():
+                return (expr.data_type or np.float64)(np.nan)
+        if hasattr(expr, "inner_expr"):
+            return self._pytato_node(expr)
+        if ex.is_leaf(expr):
+            return expr.item() if isinstance(expr, np.bool_) else expr
+        try:
+            parts = ex.children(expr)
+        except AssertionError:
+            raise UnsupportedNode(f"expression node {type(expr).__name__} is not supported") from None
+        return ex.with_children(expr, tuple(self.convert(part) for part in parts))
+
+    def _variable(self, name: str) -> ex.Expr:
+        if name in self.bindings:
+            return ex.read(self._position(name), ())
+        return prim.Variable(self.renamed.get(name, name))
+
+    def _position(self, name: str) -> int:
+        array = self.bindings[name]
+        for position, known in enumerate(self.names):
+            if self.bindings[known] is array:
+                return position
+        self.names.append(name)
+        return len(self.names) - 1
+
+    def _pytato_node(self, expr: Any) -> ex.Expr:
+        """pytato's Reduce and TypeCast."""
+        if not hasattr(expr, "bounds"):
+            return ex.Cast(np.dtype(expr.dtype), self.convert(expr.inner_expr))
+        op = expr.op if isinstance(expr.op, str) else _OP_NAMES.get(type(expr.op).__name__)
+        if op not in ex.REDUCE_OPS:
+            raise UnsupportedNode(f"reduction {expr.op!r} is not supported")
+        bounds = []
+        for name, (lower, upper) in _in_order(expr.bounds):
+            if not (isinstance(lower, int | np.integer) and isinstance(upper, int | np.integer)):
+                raise UnsupportedNode(f"reduction over {name} has bounds that are not known at build time")
+            self.renamed[name] = f"_r{self.reductions}"
+            self.reductions += 1
+            bounds.append((self.renamed[name], int(lower), int(upper)))
+        return ex.Reduce(op, tuple(bounds), self.convert(expr.inner_expr))
+
+
+def _in_order(bounds: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Reduction bounds in the order of their numbers: the two pytatos keep them in mappings of another order."""
+    return sorted(bounds.items(), key=lambda item: (len(item[0]), item[0]))
+
+
+def _function(function: Any) -> str:
+    name = function.name.removeprefix(_FUNCTION_PREFIX)
+    if name not in ex.FUNCTIONS:
+        raise UnsupportedNode(f"function {name!r} is not supported")
+    return str(name)

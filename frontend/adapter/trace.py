@@ -1,0 +1,298 @@
+"""Walk the pytato DAGs of all ranks once and write them down as Programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymbolic.primitives as prim
+import pytato as pt
+from pytato.array import Array, DataWrapper, NamedArray, Placeholder, SizeParam
+
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+from aotato.frontend.adapter.lower import UnsupportedNode, lower
+from aotato.frontend.adapter.nodes import (
+    AllreduceNode,
+    Described,
+    DistributedRecv,
+    DistributedSendRefHolder,
+    line_of,
+    recv_line,
+)
+from aotato.frontend.constants import digest
+from aotato.frontend.dtypes import make_explicit
+from aotato.frontend.text import expr_text
+
+PytatoArray = Any
+
+
+class TraceError(Exception):
+    """The app's arrays cannot become a program; the message is one sentence for the app's author."""
+
+
+@dataclass(frozen=True)
+class InputFacts:
+    """What is known of an input on one rank beside its shape and dtype."""
+
+    unit: str
+    doc: str
+    default: np.ndarray[Any, Any] | None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An entry on all ranks, and per rank the facts of its inputs by path."""
+
+    programs: ir.Programs
+    inputs: tuple[Mapping[str, InputFacts], ...]
+
+
+def trace(entry: str, ranks: int, function: Callable[[int], Any]) -> Traced:
+    """Call `function(rank)` for every rank and translate what it returns, a nest of pytato arrays."""
+    tags = _Tags()
+    tracers = [_Tracer(entry, rank, tags) for rank in range(ranks)]
+    programs = tuple(tracer.program(dict(flatten(function(tracer.rank), entry))) for tracer in tracers)
+    return Traced(ir.Programs(entry, programs, tuple(tags.texts)), tuple(tracer.facts for tracer in tracers))
+
+
+def flatten(value: Any, entry: str) -> Iterator[tuple[str, PytatoArray]]:
+    """Arrays by path: `q.momentum.0`. Takes dicts, sequences, dataclasses and array containers alike."""
+    seen: dict[str, str] = {}
+    for keys, array in _leaves(value, ()):
+        path = ".".join(keys) or "out"
+        if path in seen:
+            raise TraceError(f"entry {entry!r} returns two arrays under the path {path!r}; rename one of them")
+        seen[path] = path
+        yield path, array
+
+
+def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], PytatoArray]]:
+    if isinstance(value, Array):
+        yield keys, value
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        for index in np.ndindex(value.shape):
+            yield from _leaves(value[index], (*keys, *map(str, index)))
+    elif isinstance(value, np.ndarray | np.generic | int | float | complex):
+        yield keys, pt.make_data_wrapper(np.asarray(value))
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield from _leaves(value[key], (*keys, str(key)))
+    elif isinstance(value, list | tuple):
+        names = getattr(value, "_fields", range(len(value)))
+        for name, item in zip(names, value, strict=True):
+            yield from _leaves(item, (*keys, str(name)))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name)
+            if isinstance(item, Array | np.ndarray | Mapping | list | tuple) or dataclasses.is_dataclass(item):
+                yield from _leaves(item, (*keys, field.name))
+    else:
+        raise TraceError(
+            f"output {'.'.join(keys) or 'out'!r} is a {type(value).__name__}; expected a pytato array, a number, "
+            "or a dict, sequence or dataclass of these"
+        )
+
+
+class _Tags:
+    """Communication tags of all ranks, numbered by first appearance; compared by equality only."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        self.texts: list[str] = []
+
+    def number(self, tag: Hashable) -> int:
+        try:
+            known = self.numbers.get(tag)
+        except TypeError:
+            raise TraceError(f"the communication tag {tag!r} is not hashable") from None
+        if known is None:
+            known = self.numbers[tag] = len(self.texts)
+            self.texts.append(tag.__name__ if isinstance(tag, type) else repr(tag))
+        return known
+
+
+class _Tracer:
+    """One rank's walk: nodes met by identity, then merged by value."""
+
+    def __init__(self, entry: str, rank: int, tags: _Tags) -> None:
+        self.entry, self.rank, self.tags = entry, rank, tags
+        self.arrays: dict[str, ir.Node] = {}
+        self.constants: dict[str, np.ndarray[Any, Any]] = {}
+        self.facts: dict[str, InputFacts] = {}
+        self.sends: dict[tuple[int, int, str], ir.Send] = {}
+        self.names: dict[int, str] = {}  # id(pytato node) -> name
+        self.keep: list[PytatoArray] = []  # ids stay valid while the nodes live
+        self.known: dict[Any, str] = {}
+
+    def program(self, outputs: Mapping[str, PytatoArray]) -> ir.Program:
+        for path in sorted(outputs):
+            self.visit(outputs[path])
+        named = tuple(ir.Output(path, self.names[id(outputs[path])]) for path in sorted(outputs))
+        sends = tuple(self.sends[key] for key in sorted(self.sends))
+        return _pruned(ir.Program(self.entry, self.rank, self.arrays, sends, named, self.constants))
+
+    def visit(self, root: PytatoArray) -> None:
+        """Depth first without recursion: DAGs are deeper than Python's stack."""
+        stack: list[tuple[PytatoArray, Any]] = [(root, None)]
+        while stack:
+            node, lowered = stack.pop()
+            if id(node) in self.names:
+                continue
+            if lowered is None:
+                lowered, before = self._expand(node)
+                stack.append((node, lowered))
+                stack.extend((child, None) for child in reversed(before) if id(child) not in self.names)
+            else:
+                self.keep.append(node)
+                self.names[id(node)] = self._define(node, lowered)
+
+    def _expand(self, node: PytatoArray) -> tuple[Any, tuple[PytatoArray, ...]]:
+        """What `_define` will need, and the nodes that must be defined first."""
+        match node:
+            case Placeholder() | DataWrapper() | DistributedRecv():
+                return (), ()
+            case DistributedSendRefHolder():
+                return (), (node.passthrough_data, node.send.data)
+            case AllreduceNode():
+                return (), (node.operand,)
+            case SizeParam():
+                raise TraceError(f"size parameter {node.name!r}: array sizes must be known at build time")
+            case NamedArray() if hasattr(node._container, "_data"):
+                return node.expr, (node.expr,)
+        for extent in node.shape:
+            if not isinstance(extent, int | np.integer):
+                raise TraceError(f"a {type(node).__name__} has a symbolic size; array sizes must be known at build time")
+        try:
+            lowered = lower(node)
+        except UnsupportedNode as error:
+            raise TraceError(f"entry {self.entry!r} on rank {self.rank}: {error}") from None
+        return lowered, (*lowered.operands, *lowered.unread)
+
+    def _define(self, node: PytatoArray, lowered: Any) -> str:
+        shape = tuple(int(n) for n in node.shape)
+        match node:
+            case Placeholder():
+                return self._input(node, shape)
+            case DataWrapper():
+                return self._constant(node.data, node.dtype)
+            case DistributedRecv():
+                tag = self.tags.number(node.comm_tag)
+                return self._add(ir.Recv(int(node.src_rank), tag, shape, np.dtype(node.dtype), recv_line(node)))
+            case DistributedSendRefHolder():
+                self._send(node.send)
+                return self.names[id(node.passthrough_data)]
+            case AllreduceNode():
+                operand = self.names[id(node.operand)]
+                return self._add(ir.Allreduce(operand, node.op, shape, np.dtype(node.dtype), node.line.where))
+            case NamedArray() if hasattr(node._container, "_data"):
+                return self.names[id(lowered)]
+        return self._lambda(node, lowered, shape)
+
+    def _lambda(self, node: PytatoArray, lowered: Any, shape: ir.Shape) -> str:
+        names = [self.names[id(operand)] for operand in lowered.operands]
+        dtype = np.dtype(node.dtype)
+        expr = make_explicit(lowered.expr, [self.arrays[name].dtype for name in names], dtype)
+        expr, operands = _merged_operands(expr, names)
+        if _is_own_read(expr, shape, self.arrays[operands[0]] if operands else None) and not _is_stored(node.tags):
+            return operands[0]
+        return self._add(ir.Lambda(expr, operands, shape, dtype, _is_stored(node.tags)))
+
+    def _input(self, node: PytatoArray, shape: ir.Shape) -> str:
+        if node.name is None:
+            raise TraceError(f"entry {self.entry!r} reads a placeholder without a name; give it one")
+        described = next((tag for tag in node.tags if isinstance(tag, Described)), None)
+        path = described.path if described else node.name
+        wanted = ir.Input(path, shape, np.dtype(node.dtype))
+        for name, known in self.arrays.items():
+            if isinstance(known, ir.Input) and known.path == path and known != wanted:
+                raise TraceError(
+                    f"entry {self.entry!r} on rank {self.rank} reads input {path!r} as {ir.type_text(known)} "
+                    f"(array {name}) and as {ir.type_text(wanted)}; one input has one shape and dtype"
+                )
+        if path not in self.facts or described:
+            facts = (described.unit, described.doc, described.default) if described else ("", "", None)
+            self.facts[path] = InputFacts(*facts)
+        return self._add(wanted)
+
+    def _constant(self, data: Any, dtype: Any) -> str:
+        host = data.get() if hasattr(data, "get") and hasattr(data, "queue") else data
+        array = np.array(host, dtype=dtype, order="C", copy=True)
+        array.setflags(write=False)
+        key = digest(array)
+        self.constants[key] = array
+        return self._add(ir.Const(key, array.shape, array.dtype))
+
+    def _send(self, send: Any) -> None:
+        array, tag = self.names[id(send.data)], self.tags.number(send.comm_tag)
+        new = ir.Send(array, int(send.dest_rank), tag, line_of(send.tags))
+        self.sends.setdefault((new.dest, new.tag, new.array), new)
+
+    def _add(self, node: ir.Node) -> str:
+        """The name of `node`, which is new only if no equal node is there."""
+        key: Any = node
+        if isinstance(node, ir.Lambda):
+            key = (expr_text(node.expr), node.operands, node.shape, node.dtype, node.stored)
+        if key not in self.known:
+            self.known[key] = f"v{len(self.arrays)}"
+            self.arrays[self.known[key]] = node
+        return self.known[key]
+
+
+def _pruned(program: ir.Program) -> ir.Program:
+    """Only what outputs and sends need, numbered anew: what a DAG binds and never reads leaves no trace."""
+    needed = {output.array for output in program.outputs} | {send.array for send in program.sends}
+    for name in reversed(program.arrays):
+        if name in needed:
+            needed.update(ir.operands(program.arrays[name]))
+    new = {old: f"v{i}" for i, old in enumerate(name for name in program.arrays if name in needed)}
+    arrays = {new[name]: _renamed(program.arrays[name], new) for name in new}
+    digests = {node.digest for node in arrays.values() if isinstance(node, ir.Const)}
+    return ir.Program(
+        program.entry,
+        program.rank,
+        arrays,
+        tuple(dataclasses.replace(send, array=new[send.array]) for send in program.sends),
+        tuple(dataclasses.replace(output, array=new[output.array]) for output in program.outputs),
+        {key: array for key, array in program.constants.items() if key in digests},
+    )
+
+
+def _renamed(node: ir.Node, new: Mapping[str, str]) -> ir.Node:
+    match node:
+        case ir.Lambda():
+            return dataclasses.replace(node, operands=tuple(new[name] for name in node.operands))
+        case ir.Allreduce():
+            return dataclasses.replace(node, operand=new[node.operand])
+        case ir.Input() | ir.Const() | ir.Recv():
+            return node
+    raise AssertionError(f"unknown node {type(node).__name__}")
+
+
+def _merged_operands(expr: Any, names: list[str]) -> tuple[Any, tuple[str, ...]]:
+    """Operands that became one array take one position."""
+    unique = list(dict.fromkeys(names))
+    if len(unique) == len(names):
+        return expr, tuple(names)
+
+    def rule(node: Any) -> Any:
+        if isinstance(node, prim.Subscript):
+            return ex.read(unique.index(names[ex.operand_position(node)]), node.index_tuple)
+        return node
+
+    return ex.rewrite(expr, rule), tuple(unique)
+
+
+def _is_own_read(expr: Any, shape: ir.Shape, operand: ir.Node | None) -> bool:
+    """Whether the lambda is its operand, element for element."""
+    return operand is not None and shape == operand.shape and expr == ex.read(0, ex.own_index(len(shape)))
+
+
+def _is_stored(tags: Any) -> bool:
+    """Whether the user tagged the array as stored, in the spelling of either pytato."""
+    names = {type(tag).__name__ for tag in tags}
+    names |= {type(tag.strategy).__name__ for tag in tags if hasattr(tag, "strategy")}
+    return "ImplStored" in names

@@ -1,0 +1,96 @@
+"""aotato: look into bundles, without a device or MPI."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+from aotato.runtime_stub import tables
+from aotato.runtime_stub.errors import Refusal, UsageError
+from aotato.runtime_stub.format import Bundle
+from aotato.runtime_stub.report import report
+from aotato.runtime_stub.verify import verify
+from aotato.runtime_stub.world import attempt, say
+
+_EXAMPLES = """\
+examples:
+  aotato inspect build/ring/ring.h5              tables: what a call does on each rank
+  aotato inspect build/ring/ring.h5 --json       the same as data, with stable keys
+  aotato inspect ring.h5 --bandwidth 4.28e12 --flops 33e12
+                                                 and the time that no device of that speed can beat
+  aotato verify build/ring/ring.h5               check all digests, and prove the schedules again
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status: 1 for a bundle that is refused, 2 for a wrong command line."""
+    error, _ = attempt(lambda: _obey(argv))
+    if error is not None:
+        say(str(error))
+    return 0 if error is None else error.code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def parser() -> argparse.ArgumentParser:
+    p = _Parser("aotato", description=__doc__, epilog=_EXAMPLES,
+                formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = p.add_subparsers(metavar="COMMAND", required=True)
+    show = _command(commands.add_parser, "inspect", inspect, "what a bundle does, rank by rank")
+    show.add_argument("--json", action="store_true", help="print data instead of tables")
+    show.add_argument("--target", metavar="NAME", help="of this target instead of the first")
+    show.add_argument("--bandwidth", metavar="B", type=float, help="bytes a second of a device, for floors")
+    show.add_argument("--flops", metavar="F", type=float, help="floating-point operations a second of a device")
+    _command(commands.add_parser, "verify", prove, "prove a bundle's schedules again")
+    return p
+
+
+def inspect(options: argparse.Namespace) -> None:
+    """Print the report of a bundle. Raises Refusal."""
+    if (options.bandwidth is None) != (options.flops is None):
+        raise UsageError("expected both --bandwidth and --flops, but found only one: give both or none")
+    if options.bandwidth is not None and not (options.bandwidth > 0 and options.flops > 0):
+        raise UsageError("expected positive numbers for --bandwidth and --flops")
+    machine = tables.Machine(options.bandwidth, options.flops) if options.flops else None
+    with Bundle.open(options.file) as bundle:
+        if options.target is not None and options.target not in bundle.targets:
+            raise Refusal(f"expected one of the bundle's targets ({', '.join(bundle.targets)}), but found "
+                          f"--target {options.target}: choose one of them")
+        found = report(bundle, options.target)
+    if not options.json:
+        print(tables.inspection(found, machine))
+        return
+    if machine is not None:
+        tables.add_floors(found, machine)
+    print(json.dumps(found, indent=1))
+
+
+def prove(options: argparse.Namespace) -> None:
+    """Print what was proved of a bundle. Raises Refusal for the first thing that fails."""
+    with Bundle.open(options.file) as bundle:
+        for line in verify(bundle):
+            print(line)
+    print(f"{options.file}: digest {bundle.digest} and all schedules verified")
+
+
+def _command(add: Callable[..., argparse.ArgumentParser], name: str, obey: Callable[[argparse.Namespace], None],
+             words: str) -> argparse.ArgumentParser:
+    p = add(name, help=words, description=words)
+    p.add_argument("file", metavar="FILE", help="the bundle")
+    p.set_defaults(obey=obey)
+    return p
+
+
+def _obey(argv: Sequence[str] | None) -> None:
+    options = parser().parse_args(argv)
+    options.obey(options)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Compile the kernels that a rank launches, each source once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aotato.runtime_stub.errors import Refusal
+
+# No optimisation that changes results: the kernels' own pragma says whether contraction is allowed
+OPTIONS: tuple[str, ...] = ()
+
+
+class Kernels:
+    """Kernels by digest. Every launch takes a kernel object of its own, whose arguments stay set."""
+
+    def __init__(self, context: Any, device: Any, bundle: Any) -> None:
+        import pyopencl as cl
+
+        self.cl, self.context, self.device, self.bundle = cl, context, device, bundle
+        self.programs: dict[str, Any] = {}
+
+    def new(self, digest: str) -> Any:
+        """A new kernel object. Raises Refusal with the compiler's first line if it does not compile."""
+        if digest not in self.programs:
+            self.programs[digest] = self._compiled(digest)
+        return self.cl.Kernel(self.programs[digest], f"aotato_{digest[:12]}")
+
+    def _compiled(self, digest: str) -> Any:
+        try:
+            return self.cl.Program(self.context, self.bundle.kernel(digest)).build(list(OPTIONS), [self.device])
+        except self.cl.RuntimeError as error:
+            lines = [line.strip() for line in str(error).splitlines() if "error" in line.lower()]
+            why = lines[0] if lines else str(error).splitlines()[0]
+            raise Refusal(
+                f"the OpenCL compiler of {self.device.name.strip()!r} refuses kernel {digest[:12]} ({why}); "
+                "update the device's driver, or build for another target"
+            ) from None

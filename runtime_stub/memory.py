@@ -1,0 +1,87 @@
+"""Device memory of a rank: one buffer per name, one arena for temporaries, host memory beside what travels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from aotato.runtime_stub.schedule import Buffer, Schedule
+
+Array = np.ndarray[Any, Any]
+PAGE = 4096  # bytes; host memory that a device maps starts at a page
+
+_STAGED = ("send", "recv", "reduce")
+
+
+class Memory:
+    """Buffers of all entries of a program on one rank. Inputs and constants of one name are one buffer.
+
+    `host[key]` is the host's view of a staged buffer: the same memory with staging "mapped", pinned memory with
+    "copied". Messages belong to their entry; everything else is shared, since entries run one after another.
+    """
+
+    def __init__(self, context: Any, queue: Any, schedules: Iterable[Schedule], bundle: Any) -> None:
+        import pyopencl as cl
+
+        self.cl, self.context, self.queue = cl, context, queue
+        self.buffers: dict[tuple[str, str], Any] = {}
+        self.host: dict[tuple[str, str], Array] = {}
+        self.allocated = 0
+        self._pinned: list[Any] = []
+        schedules = tuple(schedules)
+        self.arena = self._allocate(max((s.arena_nbytes for s in schedules), default=0))
+        for schedule in schedules:
+            for buffer in schedule.buffers:
+                self._make(schedule, buffer, bundle)
+
+    def key(self, entry: str, name: str) -> tuple[str, str]:
+        shared = name.partition(":")[0] in ("input", "const")
+        return ("" if shared else entry, name)
+
+    def buffer(self, entry: str, name: str) -> Any:
+        return self.buffers[self.key(entry, name)]
+
+    def staged(self, entry: str, name: str) -> Array:
+        return self.host[self.key(entry, name)]
+
+    def _allocate(self, nbytes: int) -> Any:
+        """Device memory; OpenCL has no buffers of no bytes."""
+        self.allocated += max(1, nbytes)
+        return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, max(1, nbytes))
+
+    def _make(self, schedule: Schedule, buffer: Buffer, bundle: Any) -> None:
+        key = self.key(schedule.entry, buffer.name)
+        if key in self.buffers:
+            return
+        if buffer.kind == "temporary":
+            last = max(1, buffer.nbytes)
+            self.buffers[key] = self.arena.get_sub_region(buffer.offset, last)
+        elif buffer.kind in _STAGED:
+            self._make_staged(key, buffer.nbytes, schedule.staging)
+        else:
+            self.buffers[key] = self._allocate(buffer.nbytes)
+            if buffer.kind == "const" and buffer.nbytes:
+                data = np.ascontiguousarray(bundle.array(buffer.source))
+                self.cl.enqueue_copy(self.queue, self.buffers[key], data)
+
+    def _make_staged(self, key: tuple[str, str], nbytes: int, staging: str) -> None:
+        flags = self.cl.mem_flags
+        if staging == "mapped":
+            host = _page_aligned(max(1, nbytes))
+            self.allocated += max(1, nbytes)
+            self.buffers[key] = self.cl.Buffer(self.context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=host)
+        else:
+            self.buffers[key] = self._allocate(nbytes)
+            pinned = self.cl.Buffer(self.context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, max(1, nbytes))
+            access = self.cl.map_flags.READ | self.cl.map_flags.WRITE
+            host, _ = self.cl.enqueue_map_buffer(self.queue, pinned, access, 0, (max(1, nbytes),), np.uint8)
+            self._pinned.append(pinned)
+        self.host[key] = host[:nbytes]
+
+
+def _page_aligned(nbytes: int) -> Array:
+    raw = np.zeros(nbytes + PAGE, np.uint8)
+    start = -raw.ctypes.data % PAGE
+    return raw[start : start + nbytes]
