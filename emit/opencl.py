@@ -58,13 +58,20 @@ class Cache:
     ) -> Source:
         """The source of `kernel`; `read_at` and `write_at` say where arrays lie in memory."""
         arguments = Arguments(program, read_at, write_at)
-        writer = _Writer(arguments, group_size, _index_dtype(kernel, program, read_at))
+        writer = _Writer(arguments, _lanes(kernel, group_size), _index_dtype(kernel, program, read_at))
         for nest in kernel.nests:
             writer.nest(nest, program)
         key = writer.key(contract)
         if key not in self.texts:
             self.texts[key] = _code(writer, contract)
         return _source(writer, self.texts[key])
+
+
+def _lanes(kernel: Kernel, group_size: int) -> int:
+    """Work-items of a group: no more than the largest nest has elements, which is what loopy would require too."""
+    if any(nest.grouped for nest in kernel.nests):
+        return group_size
+    return min(group_size, max(ir.size(nest.shape) for nest in kernel.nests))
 
 
 def _source(writer: _Writer, text: str) -> Source:
