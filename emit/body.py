@@ -125,6 +125,10 @@ def _reduction(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.
         inner[name] = prim.Variable(fresh)
         bounds.append((fresh, lower, upper))
     body = _inlined(b, expr.body, node, inner)
+    if expr.op in ("any", "all"):
+        body = ex.Cast(np.dtype(bool), body)
+    if not bounds:
+        return body
     value = _new(b, dtype_of(b, body), body, ex.Reduce(expr.op, tuple(bounds), body))
     value.uses += 1
     return prim.Variable(value.name)

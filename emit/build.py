@@ -7,7 +7,7 @@ import importlib.metadata
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from aotato.emit.schedule import Emitted, emit
 from aotato.emit.target import Target, chosen
 from aotato.frontend import interpret, ir
 from aotato.frontend.adapter.trace import Traced, trace
-from aotato.frontend.app import App, AppError, find, options, recorded
+from aotato.frontend.app import AppError, find, recorded
+from aotato.frontend.app import options as option_values
 from aotato.frontend.checks import check
 from aotato.frontend.partition import partition
 from aotato.runtime_stub import format as fmt
@@ -52,32 +53,34 @@ def build(
         raise AppError(f"ranks must be at least 1, not {ranks}")
     sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST_EXPRESSION))
     found = find(app)
-    opt = _options(found, options or {})
+    opt = option_values(found, options or {})
     wanted = chosen(targets)
     data = found.setup(ranks, opt) if found.setup else None
-    entries = {}
+    traced = {}
     for name, function in found.entries.items():
         say(f"{name}: tracing {ranks} rank{'s' if ranks > 1 else ''}")
-        traced = trace(name, ranks, functools.partial(_call, function, ranks, opt, data))
-        entries[name] = _entry(name, function.__doc__ or "", traced, wanted, contract, say)
-    head = {
-        "format": fmt.FORMAT,
-        "abi": fmt.ABI,
-        "app": found.name,
-        "doc": found.doc,
-        "options": recorded(found, opt),
-        "ranks": ranks,
-        "provenance": provenance(),
-        "plan": None,
-        "contract": contract,
-    }
-    bundle.write(Path(path), head, entries, wanted)
+        traced[name] = trace(name, ranks, functools.partial(_call, function, ranks, opt, data))
+    docs = {name: function.__doc__ or "" for name, function in found.entries.items()}
+    head = {"app": found.name, "doc": found.doc, "options": recorded(found, opt), "plan": None}
+    assemble(traced, Path(path), wanted, head, docs, contract, say)
     say(f"wrote {path}")
     return Path(path)
 
 
-def _options(app: App, given: Mapping[str, Any]) -> SimpleNamespace:
-    return options(app, given)
+def assemble(
+    traced: Mapping[str, Traced],
+    path: Path,
+    targets: Sequence[Target],
+    head: Mapping[str, Any],
+    docs: Mapping[str, str] = MappingProxyType({}),
+    contract: bool = False,
+    say: Report = lambda text: None,
+) -> str:
+    """Everything after tracing: check, partition, emit and prove every entry, and write the bundle."""
+    entries = {name: _entry(name, docs.get(name, ""), t, targets, contract, say) for name, t in traced.items()}
+    ranks = next(iter(traced.values())).programs.size
+    facts = {"format": fmt.FORMAT, "abi": fmt.ABI, "ranks": ranks, "provenance": provenance(), "contract": contract}
+    return bundle.write(path, {**head, **facts}, entries, targets)
 
 
 def _call(function: Any, size: int, opt: Any, data: Any, rank: int) -> Any:
@@ -117,7 +120,8 @@ def _elements(program: ir.Program) -> int:
 def _test_inputs(program: ir.Program, traced: Traced, rank: int) -> dict[str, Any]:
     found = {}
     for _, node in program.of_type(ir.Input):
-        default = traced.inputs[rank][node.path].default
+        facts = traced.inputs[rank].get(node.path)
+        default = facts.default if facts else None
         if default is None:
             rng = np.random.default_rng((rank, len(found)))
             default = (rng.random(node.shape) * (1 if node.dtype.kind in "fc" else 4)).astype(node.dtype)

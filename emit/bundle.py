@@ -15,6 +15,7 @@ from aotato.emit.schedule import Emitted
 from aotato.emit.target import Target
 from aotato.frontend import ir
 from aotato.frontend.adapter.trace import Traced
+from aotato.frontend.app import AppError
 from aotato.frontend.constants import digest
 from aotato.frontend.interpret import Value
 from aotato.runtime_stub import format as fmt
@@ -73,8 +74,8 @@ def _needs_fp64(store: _Store) -> bool:
 def _entry(store: _Store, parts: EntryParts) -> dict[str, Any]:
     programs = parts.traced.programs
     for program in programs.ranks:
-        for array in program.constants.values():
-            store.array(array)
+        for key, array in program.constants.items():
+            store.arrays[f"arrays/{key}"] = array
     schedules, drivers = {}, {}
     for target, ranks in parts.emitted.items():
         schedules[target] = [store.text("schedules", _json(sch.to_json(e.schedule))) for e in ranks]
@@ -102,7 +103,7 @@ def _inputs(store: _Store, parts: EntryParts) -> list[dict[str, Any]]:
     for row in rows:
         facts = [inputs.get(row["name"]) for inputs in parts.traced.inputs]
         known = [fact for fact in facts if fact is not None]
-        row["unit"], row["doc"] = known[0].unit, known[0].doc
+        row["unit"], row["doc"] = (known[0].unit, known[0].doc) if known else ("", "")
         row["defaults"] = [store.array(f.default) if f is not None and f.default is not None else "" for f in facts]
         row["by_value"] = not any(row["shapes"]) and row["name"] not in parts.on_device
     return rows
@@ -113,13 +114,19 @@ def _outputs(program: ir.Program) -> dict[str, ir.Node]:
 
 
 def _signatures(ranks: Any) -> list[dict[str, Any]]:
-    """Arrays by path over all ranks; dtypes agree (checked), shapes may differ."""
+    """Arrays by path over all ranks. Shapes may differ, dtypes not: raises AppError naming two ranks."""
     rows = list(ranks)
     names = sorted({name for row in rows for name in row})
     found = []
     for name in names:
         nodes = [row.get(name) for row in rows]
-        first = next(node for node in nodes if node is not None)
+        rank, first = next((r, node) for r, node in enumerate(nodes) if node is not None)
+        for other, node in enumerate(nodes):
+            if node is not None and node.dtype != first.dtype:
+                raise AppError(
+                    f"{name!r} is {ir.type_text(first)} on rank {rank}, but {ir.type_text(node)} on rank {other}: "
+                    "inputs and outputs must have the same dtype on all ranks"
+                )
         found.append(
             {
                 "name": name,

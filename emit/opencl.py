@@ -308,7 +308,8 @@ def _instruction_text(instruction: Any) -> str:
 
 def _code(writer: _Writer, contract: bool) -> str:
     """Build loopy's kernel and print it."""
-    target = dialect.ComplexTarget() if writer.complex else dialect.Target()
+    kinds = {np.dtype(dtype).kind for _, dtype, _, _ in writer.arguments.names}
+    target = dialect.ComplexTarget() if writer.complex or "c" in kinds else dialect.Target()
     unit = lp.make_kernel(
         [isl.BasicSet(domain) for domain in writer.domains],
         writer.instructions,

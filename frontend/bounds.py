@@ -21,6 +21,7 @@ from aotato.frontend.values import (
     settle,
     sum_rounding,
     times,
+    tiny,
     wide,
 )
 
@@ -55,7 +56,7 @@ def divide(x: Value, y: Value) -> Value:
     ulps = 8 if value.dtype.kind == "c" else 4
     own = rounding(value, ulps, size, (x.value == 0) & (x.bound == 0))
     pole_sign = (b == 0) & (x.bound > 0) & (magnitude(x) > x.bound)
-    return settle(value, carried + np.where((b == 1) & (y.bound == 0), 0.0, own), (x, y), touches_zero, pole_sign)
+    return settle(value, carried + own, (x, y), touches_zero, pole_sign)
 
 
 def _floor_doubt(x: Value, y: Value) -> tuple[Array, Array]:
@@ -66,12 +67,14 @@ def _floor_doubt(x: Value, y: Value) -> tuple[Array, Array]:
         overflow = (x.value == limits.min) & (y.value == -1) if limits.min < 0 else False
         return np.floor(ratio.value), (x.bound > 0) | (y.bound > 0) | (y.value == 0) | overflow
     margin = ratio.bound + 4 * eps(x.value.dtype) * np.abs(ratio.value)
+    margin = margin + np.where(x.value != 0, tiny(x.value.dtype), 0.0)  # the quotient may vanish
     whole = (x.bound == 0) & (y.bound == 0) & (np.remainder(x.value, y.value) == 0) & (x.value.dtype == np.float64)
     doubt = (np.floor(ratio.value - margin) != np.floor(ratio.value + margin)) & ~whole
     return np.floor(ratio.value), doubt & ~np.isnan(ratio.value) | np.isinf(ratio.bound)
 
 
 def floor_divide(x: Value, y: Value) -> Value:
+    x, y = flushable(x), flushable(y)
     _, doubt = _floor_doubt(x, y)
     return settle(np.floor_divide(x.value, y.value), np.zeros(()), (x, y), doubt, ~np.asarray(doubt))
 

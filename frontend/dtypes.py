@@ -252,7 +252,7 @@ def _compare_mixed_signs(operator: str, left: Typed, right: Typed) -> Expr:
         flipped = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operator, operator)
         return _compare_mixed_signs(flipped, right, left)
     signed, zero = _convert(left, _settled(left[1])), _settled(left[1]).type(0)
-    same_sign = prim.Comparison(Cast(unsigned, signed), operator, _convert(right, unsigned))
+    same_sign = prim.Comparison(_convert((signed, _settled(left[1])), unsigned), operator, _convert(right, unsigned))
     if operator in ("<", "<=", "!="):
         return prim.LogicalOr((prim.Comparison(signed, "<", zero), same_sign))
     return prim.LogicalAnd((prim.Comparison(signed, ">=", zero), same_sign))

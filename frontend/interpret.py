@@ -12,7 +12,7 @@ from aotato.frontend import bounds
 from aotato.frontend.evaluate import evaluate
 from aotato.frontend.ir import Allreduce, Const, Input, Lambda, Program, Programs, Recv, operands, type_text
 from aotato.frontend.reductions import extreme, stack
-from aotato.frontend.values import Value
+from aotato.frontend.values import Value, wide
 
 __all__ = ["Value", "agrees", "assert_agrees", "evaluate", "run"]
 
@@ -225,7 +225,7 @@ def agrees(value: Value, device: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     expected = value.value
     with np.errstate(all="ignore"):
         equal = (expected == device) | (expected != expected) & (device != device)
-        near = np.abs(bounds.wide(device) - bounds.wide(expected)) <= value.bound
+        near = np.abs(wide(device) - wide(expected)) <= value.bound
         return np.asarray(equal | near | np.isinf(value.bound))
 
 

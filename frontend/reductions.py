@@ -8,7 +8,7 @@ from functools import reduce as fold
 import numpy as np
 
 from aotato.frontend.bounds import logical
-from aotato.frontend.values import Array, Value, flushable, is_exact, magnitude, rounding, sum_rounding, wide
+from aotato.frontend.values import Array, Value, flushable, is_exact, magnitude, rounding, sum_rounding, tiny, wide
 
 
 def extreme(op: str, x: Value) -> Value:
@@ -68,24 +68,33 @@ def _reduce_sum(blocks: Iterable[Value], count: int) -> Value:
         finite = finite & np.isfinite(x.value).all(axis=-1)
     result = np.asarray(value).astype(dtype)
     bound = spread + sum_rounding(result, total, count)
-    overflow = np.where(finite | np.isinf(spread), np.inf, 0.0)  # another order may stay finite
+    if result.dtype.kind in "fc":
+        bound = np.where(total + spread > np.finfo(result.dtype).max, np.inf, bound)  # in some order
+    overflow = np.where(finite | np.isinf(spread), np.inf, 0.0)
     return Value(result, np.where(np.isfinite(result), bound, overflow))
 
 
 def _reduce_product(blocks: Iterable[Value], count: int) -> Value:
     """Every factor as far from zero as its bound lets it, against the product itself."""
     value: Array = None
-    upper = size = np.ones(())
+    upper = size = high = low = np.ones(())
     uncertain, moved, finite = np.zeros((), bool), np.zeros((), bool), np.ones((), bool)
     for x in map(flushable, blocks):
         part = np.multiply.reduce(x.value, axis=-1, dtype=x.value.dtype)
         value = part if value is None else value * part
-        size = size * np.multiply.reduce(magnitude(x), axis=-1)
-        upper = upper * np.multiply.reduce(magnitude(x) + x.bound, axis=-1)
+        a = magnitude(x)
+        size = size * np.multiply.reduce(a, axis=-1)
+        upper = upper * np.multiply.reduce(a + x.bound, axis=-1)
+        high = high * np.multiply.reduce(np.maximum(a + x.bound, 1), axis=-1)
+        low = low * np.multiply.reduce(np.minimum(a, 1), axis=-1)
         uncertain = uncertain | np.isinf(x.bound).any(axis=-1)
         moved = moved | (x.bound > 0).any(axis=-1)
         finite = finite & np.isfinite(x.value).all(axis=-1)
-    bound = upper - size + (rounding(value, 4 * count, upper, upper == 0) if count > 1 else 0.0)
-    vague = finite | moved  # another order may stay finite, a factor may be zero
-    bound = np.where(np.isfinite(value), bound, np.where(vague, np.inf, 0.0))
+    bound = upper - size
+    if value.dtype.kind in "fc" and count > 1:
+        bound = bound + rounding(value, 4 * count, upper, upper == 0)
+        vanishing = (low > 0) & (low < tiny(value.dtype))  # in some order, before the large factors come
+        bound = bound + np.where(vanishing, tiny(value.dtype) * high, 0.0)
+        uncertain = uncertain | finite & (high > np.finfo(value.dtype).max)  # in some order
+    bound = np.where(np.isfinite(value), bound, np.where(finite | moved, np.inf, 0.0))
     return Value(np.asarray(value), np.where(uncertain | np.isnan(bound), np.inf, bound))

@@ -15,7 +15,7 @@ from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.world import World, describe, import_mpi, say
 
 GRACE_SECONDS = 0.3  # within which failures of several ranks count as one; launchers kill 1 s after their SIGTERM
-LEAVE_SECONDS = 5.0  # for the others to leave as well, after sys.exit inside the context
+LEAVE_SECONDS = 3.0  # for the others to leave as well, after sys.exit inside the context
 KILLED_SECONDS = 3.0  # for a rank that stays silent to be stopped by the one that speaks
 _TAG = 1
 _keyval: list[int] = []

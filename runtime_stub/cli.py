@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -26,7 +27,11 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status: 1 for a bundle that is refused, 2 for a wrong command line."""
-    error, _ = attempt(lambda: _obey(argv))
+    try:
+        error, _ = attempt(lambda: _obey(argv))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, as in `| head`, has had enough
+        return 0
     if error is not None:
         say(str(error))
     return 0 if error is None else error.code

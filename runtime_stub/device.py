@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aotato.runtime_stub.errors import Refusal
+from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.schedule import Schedule
 from aotato.runtime_stub.world import World, describe
 
@@ -108,6 +109,14 @@ def check(found: Facts, target: Mapping[str, Any], need: int = 0) -> None:
     if found.memory < need:
         raise Refusal(f"device {found.name!r} has {found.memory} bytes of memory, but this rank needs {need}: "
                       f"{ANOTHER}, or build for more ranks")
+
+
+def fits(bundle: Bundle, rank: int, device: Any, target: str) -> None:
+    """Compare a device with what the target assumes and this rank's kernels and buffers need. Raises Refusal."""
+    schedules = [bundle.schedule(entry, target, rank) for entry in bundle.entries]
+    kernels = {launch.kernel for schedule in schedules for launch in schedule.launches}
+    minimum = {"name": target, "fp64": needs_fp64(map(bundle.kernel, kernels)), **bundle.targets[target]}
+    check(facts(device), minimum, memory_needed(schedules))
 
 
 def memory_needed(schedules: Iterable[Schedule]) -> int:

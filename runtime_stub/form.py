@@ -107,8 +107,6 @@ def check_types(schedule: Schedule) -> None:
 
 
 def check_header(s: Schedule) -> None:
-    if not 0 <= s.rank < s.size:
-        raise ScheduleError(f"rank {s.rank} is outside a communicator of {s.size}")
     if s.staging not in STAGINGS:
         raise ScheduleError(f"rank {s.rank}: staging {s.staging!r} is none of {', '.join(STAGINGS)}")
     if s.batches < 0 or not 0 <= s.parts <= s.batches + 1:

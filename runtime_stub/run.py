@@ -13,6 +13,7 @@ from aotato.runtime_stub import device, options, output, tables, values
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle, Entry
 from aotato.runtime_stub.output import About
+from aotato.runtime_stub.program import Program
 from aotato.runtime_stub.values import Wanted
 from aotato.runtime_stub.world import World, attempt
 
@@ -59,12 +60,11 @@ def run(world: World, bundle: Bundle | None, chosen: Namespace | None, error: Re
     digest = world.first(bundle.digest if bundle else "")
     ready = world.together(lambda: prepare(world, bundle, chosen, digest, error))
     assert bundle is not None and chosen is not None
-    from aotato.runtime_stub.program import Program  # needs the OpenCL library that `prepare` has found
-
-    with world.abort_hook(), Program(bundle, world, ready.device, ready.target) as program:
+    with world.abort_hook():
+        # Closed only when all went well: freeing what others still use would wait for them
+        program = Program(bundle, world, ready.device, ready.target)
         if chosen.selftest:
-            program.selftest()
-            text = f"{chosen.file}: self-test passed, ranks {world.size}, target {ready.target}"
+            text = f"{chosen.file}: {program.selftest()}"
         else:
             results, about = execute(program, ready, chosen, bundle.digest)
             found = device.facts(ready.device)
@@ -73,6 +73,7 @@ def run(world: World, bundle: Bundle | None, chosen: Namespace | None, error: Re
                 output.write(chosen.output, world, results, about)
         if world.speaks and not chosen.quiet:
             print(text, flush=True)
+        program.close()
 
 
 def prepare(world: World, bundle: Bundle | None, chosen: Namespace | None, digest: str,
@@ -97,17 +98,14 @@ def prepare(world: World, bundle: Bundle | None, chosen: Namespace | None, diges
 def device_of(bundle: Bundle, world: World, chosen: Namespace) -> tuple[Any, str]:
     """This rank's device, checked, and the target to run on it. Raises Refusal."""
     found = device.pick(world, chosen.device, chosen.target)
-    target = device.target_for(device.facts(found), list(bundle.targets), chosen.target)
-    schedules = [bundle.schedule(name, target, world.rank) for name in bundle.entries]
-    kernels = {launch.kernel for schedule in schedules for launch in schedule.launches}
-    minimum = {"name": target, "fp64": device.needs_fp64(map(bundle.kernel, kernels)), **bundle.targets[target]}
-    device.check(device.facts(found), minimum, device.memory_needed(schedules))
+    target = device.target_for(device.facts(found), bundle.meta["target_order"], chosen.target)
+    device.fits(bundle, world.rank, found, target)
     return found, target
 
 
-def execute(program: Any, ready: Ready, chosen: Namespace, digest: str) -> tuple[dict[str, values.Array], About]:
+def execute(program: Program, ready: Ready, chosen: Namespace, digest: str) -> tuple[dict[str, values.Array], About]:
     """Results by output path, and when they were taken."""
-    return program.call(ready.entry, dict(ready.inputs)), About(digest)
+    return program.call(ready.entry, **ready.inputs), About(digest)
 
 
 def entry_of(bundle: Bundle, name: str | None) -> Entry:

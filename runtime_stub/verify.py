@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from aotato.runtime_stub.errors import Refusal
+from aotato.runtime_stub.format import Entry
 from aotato.runtime_stub.schedule import Launch, Schedule
 from aotato.runtime_stub.simulate import NO_CARRY, ScheduleError, prove
 
@@ -16,7 +17,7 @@ class Provable(Protocol):
     """What `verify` needs of `format.Bundle`. Opening it has checked every digest."""
 
     @property
-    def entries(self) -> Mapping[str, Any]: ...
+    def entries(self) -> Mapping[str, Entry]: ...
 
     @property
     def targets(self) -> Mapping[str, Any]: ...
@@ -25,6 +26,8 @@ class Provable(Protocol):
     def ranks(self) -> int: ...
 
     def schedule(self, entry: str, target: str, rank: int) -> Schedule: ...
+
+    def kernel(self, digest: str) -> str: ...
 
 
 def verify(bundle: Provable, carry: Mapping[str, Mapping[str, str]] | None = None) -> list[str]:
@@ -40,10 +43,13 @@ def verify(bundle: Provable, carry: Mapping[str, Mapping[str, str]] | None = Non
             try:
                 schedules = _schedules(bundle, entry, target)
                 prove(schedules, (carry or {}).get(entry, NO_CARRY))
+                check_interface(bundle.entries[entry], schedules)
                 check_signatures(schedules, where, kernels)
             except ScheduleError as error:
                 raise Refusal(f"{where}: {error}; the bundle must be built again") from None
             lines.append(f"{where}: {_summary(schedules)}")
+    for digest, (where, _) in kernels.items():
+        _check_kernel(bundle, digest, where)
     return lines
 
 
@@ -59,6 +65,32 @@ def _schedules(bundle: Provable, entry: str, target: str) -> list[Schedule]:
             raise ScheduleError(f"rank {rank} has a schedule of entry {s.entry!r} for target {s.target!r}")
         schedules.append(s)
     return schedules
+
+
+def check_interface(entry: Entry, schedules: Sequence[Schedule]) -> None:
+    """A rank's schedule takes no inputs but the entry's, and leaves exactly its outputs, in their dtypes and shapes."""
+    for s in schedules:
+        inputs = {i.name for i in entry.inputs if i.present[s.rank]}
+        for b in s.buffers:
+            if b.kind == "input" and b.source not in inputs:
+                raise ScheduleError(f"rank {s.rank}: buffer {b.name!r} holds {b.source!r}, no input of the entry")
+        expected = {o.name: (o.dtype, o.shapes[s.rank]) for o in entry.outputs if o.present[s.rank]}
+        found = {o.path: (o.dtype, o.shape) for o in s.outputs}
+        for path in sorted(expected.keys() | found.keys()):
+            if expected.get(path) != found.get(path):
+                raise ScheduleError(f"rank {s.rank}: output {path!r} is {_array(expected.get(path))} by the entry, but "
+                                    f"{_array(found.get(path))} in the schedule")
+
+
+def _array(facts: tuple[str, tuple[int, ...]] | None) -> str:
+    return f"{facts[0]}{list(facts[1])}" if facts else "missing"
+
+
+def _check_kernel(bundle: Provable, digest: str, where: str) -> None:
+    try:
+        bundle.kernel(digest)
+    except (KeyError, ValueError):
+        raise Refusal(f"{where}: the bundle has no kernel {digest!r}; it must be built again") from None
 
 
 def check_signatures(schedules: Sequence[Schedule], where: str, kernels: dict[str, tuple[str, Signature]]) -> None:

@@ -131,6 +131,8 @@ def attempt(work: Callable[[], T]) -> tuple[Refusal | None, T | None]:
         return None, work()
     except Refusal as refusal:
         return refusal, None
+    except BrokenPipeError:
+        raise
     except Exception as error:
         unexpected = Refusal(f"{describe(error)}; this is a defect of aotato: please report it")
         unexpected.__cause__ = error

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -30,9 +31,14 @@ def environment(extra: Mapping[str, str | None] | None = None) -> dict[str, str]
 def mpiexec(n: int, args: Sequence[str | Path], timeout: float = 60.0,
             env: Mapping[str, str | None] | None = None) -> subprocess.CompletedProcess[str]:
     """`mpiexec -n N python ARGS...`; its combined fate, output as text. Raises TimeoutExpired, all processes killed."""
-    launcher = Path(sys.executable).with_name("mpiexec")
-    command = str(launcher) if launcher.exists() else shutil.which("mpiexec") or "mpiexec"
-    return run([command, "-n", str(n), sys.executable, *args], timeout, PERMISSIONS | dict(env or {}))
+    return run(command(n, args), timeout, PERMISSIONS | dict(env or {}))
+
+
+def command(n: int, args: Sequence[str | Path]) -> list[str | Path]:
+    """`mpiexec -n N python ARGS...` with the launcher beside this Python, else the one on the path."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = beside if beside.exists() else shutil.which("mpiexec") or "mpiexec"
+    return [launcher, "-n", str(n), sys.executable, *args]
 
 
 def run(args: Sequence[str | Path], timeout: float = 60.0,
@@ -71,6 +77,14 @@ def session_members(session: int) -> list[int]:
 def alive(pid: int) -> bool:
     """Whether a process is there and no zombie (in a container nobody may collect the launcher's orphans)."""
     return bool((stat := _stat(pid)) and stat[0] != "Z")
+
+
+def gone(pids: Sequence[int], seconds: float) -> bool:
+    """Whether none of the processes is alive any more after at most so long."""
+    end = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(map(alive, pids))
 
 
 def _stat(pid: int) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from schedules import NBYTES, edit, move, swap
 
-from aotato.runtime_stub.schedule import Argument, Parcel, Schedule
+from aotato.runtime_stub.schedule import Argument, Parcel, Schedule, Step
 
 # The steps of a rank of a ring of 3: post 2, post 3, compute, pack, fetch 0, fetch 1, send 0, send 1, wait 2, wait 3,
 # put 2, put 3, last, settle 0, settle 1
@@ -31,7 +31,7 @@ MUTANTS: dict[str, tuple[Callable[[Schedule], Schedule], str]] = {
                                 "rank 0 sends to rank 1 in batch 0 parcels"),
     "parcel of another shape": (edit("messages", 2, parcels=(Parcel("u", 0, (2, 4), "float64"),)), "parcels"),
     "parcel of no dtype": (edit("messages", 2, parcels=(Parcel("u", 0, (2, 4), "float65"),)), "'float65'"),
-    "parcel of objects": (edit("messages", 2, parcels=(Parcel("u", 0, (2, 4), "O"),)), "'O'"),
+    "parcel of objects": (edit("messages", 2, parcels=(Parcel("u", 0, (2, 4), "O"),)), "'O' cannot be stored"),
     "parcels missing": (edit("messages", 2, parcels=()), "parcels"),
     "shared buffer": (edit("messages", 1, buffer="send0_0"), "share buffer 'send0_0'"),
     "unknown buffer": (edit("messages", 1, buffer="send9"), "no buffer 'send9'"),
@@ -48,6 +48,9 @@ MUTANTS: dict[str, tuple[Callable[[Schedule], Schedule], str]] = {
     "launch before put": (move("launch", 2, 8), "reads 'recv0_0' before this call has filled it"),
     "pack after fetch": (move("launch", 1, 5), "fetch of message 0.*before any launch"),
     "pack after settle": (move("launch", 1, 14), "before any launch"),
+    "packed again in flight": (lambda s: replace(s, launches=(*s.launches, s.launches[1]),
+                                                 steps=(*s.steps[:6], Step("launch", 3), *s.steps[6:])),
+                               "step 6 .launch 3, kernel 'pack0'. writes 'send0_0' after step 4 read it"),
     "pack missing": (edit("launches", 1, arguments=()), "before any launch"),
     "temporary read first": (swap(2, 3), "reads 't0' before"),
     "writes an input": (edit("launches", 0, arguments=(Argument("x", "float64", "w"),)), "writes input buffer 'x'"),
@@ -58,11 +61,16 @@ MUTANTS: dict[str, tuple[Callable[[Schedule], Schedule], str]] = {
     "output not written": (edit("launches", 2, arguments=()), "output 'out' in buffer 'out' is never written"),
     "output too large": (edit("outputs", 0, shape=(13,)), "covers 0 to 104"),
     "output in a send buffer": (edit("outputs", 0, buffer="send0_0"), "does not outlive"),
+    "output unaligned": (edit("outputs", 0, offset=4, shape=(1,)), r"float64.1,. is misplaced at 4"),
+    "temporary unaligned": (edit("buffers", 3, offset=4), "96 bytes at 4, buffer 't0', are no float64 array"),
     "output nowhere": (edit("outputs", 0, buffer="o"), "no buffer 'o'"),
     "output twice": (lambda s: replace(s, outputs=s.outputs * 2), "two outputs 'out'"),
+    "launch never done": (lambda s: replace(s, launches=(*s.launches, s.launches[2])), "rank 1 never does launch 3"),
     "work size": (edit("launches", 0, local_size=(3,)), "not positive multiples"),
     "part out of range": (edit("launches", 0, part=2), "part 2"),
     "too many parts": (lambda s: replace(s, parts=3), "3 parts"),
+    "more live than the arena": (lambda s: replace(s, live_nbytes=2 * NBYTES + 1), "193 live bytes in an arena of 192"),
+    "negative cost": (edit("launches", 0, flops=-1), "a count of bytes, flops or copies is negative"),
     "staging": (lambda s: replace(s, staging="wired"), "'wired'"),
     "rank": (lambda s: replace(s, rank=2), "says it is rank 2"),
     "size": (lambda s: replace(s, size=4), "of 4"),

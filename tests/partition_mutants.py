@@ -27,6 +27,10 @@ def on_rank(partitions: Partitions, rank: int, change: Change) -> Partitions:
     return (*partitions[:rank], change(partitions[rank]), *partitions[rank + 1 :])
 
 
+def changed(partitions: Partitions, rank: int, **fields: Any) -> Partitions:
+    return on_rank(partitions, rank, lambda found: replace(found, **fields))
+
+
 def messages(partitions: Partitions) -> Iterator[Message]:
     return (message for found in partitions for part in found.parts for message in part.sends)
 
@@ -80,13 +84,8 @@ def parcels_swapped_at_receiver(partitions: Partitions) -> Partitions | None:
     for message in messages(partitions):
         if len(message.parcels) > 1:
             swapped = replace(message, parcels=message.parcels[::-1])
-            return on_rank(
-                partitions,
-                message.dest,
-                lambda found, m=message, s=swapped: replace(  # type: ignore[misc]
-                    found, recvs=tuple(s if recv is m else recv for recv in found.recvs)
-                ),
-            )
+            recvs = tuple(swapped if recv is message else recv for recv in partitions[message.dest].recvs)
+            return changed(partitions, message.dest, recvs=recvs)
     return None
 
 
@@ -185,7 +184,7 @@ def _also_stored(partitions: Partitions, kind: type) -> Partitions | None:
             if name not in kept:
                 first = found.parts[0]
                 parts = (replace(first, stores=(*first.stores, name)), *found.parts[1:])
-                return on_rank(partitions, found.program.rank, lambda f, p=parts: replace(f, parts=p))  # type: ignore[misc]
+                return changed(partitions, found.program.rank, parts=parts)
     return None
 
 
@@ -213,7 +212,7 @@ def alias_lost(partitions: Partitions) -> Partitions | None:
     for found in partitions:
         for name in found.aliases:
             rest = {other: array for other, array in found.aliases.items() if other != name}
-            return on_rank(partitions, found.program.rank, lambda f, r=rest: replace(f, aliases=r))  # type: ignore[misc]
+            return changed(partitions, found.program.rank, aliases=rest)
     return None
 
 
@@ -223,7 +222,7 @@ def alias_of_another_array(partitions: Partitions) -> Partitions | None:
             for other in found.program.arrays:
                 if other != array and other not in found.aliases:
                     wrong = {**found.aliases, name: other}
-                    return on_rank(partitions, found.program.rank, lambda f, w=wrong: replace(f, aliases=w))  # type: ignore[misc]
+                    return changed(partitions, found.program.rank, aliases=wrong)
     return None
 
 
@@ -260,7 +259,7 @@ def idle_part(partitions: Partitions) -> Partitions | None:
     for number in range(found.batches + 1):
         if number not in numbers:
             parts = tuple(sorted([*found.parts, Part(number, (), (), ())], key=lambda part: part.number))
-            return on_rank(partitions, 0, lambda f, p=parts: replace(f, parts=p))  # type: ignore[misc]
+            return changed(partitions, 0, parts=parts)
     return None
 
 

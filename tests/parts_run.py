@@ -19,7 +19,7 @@ from aotato.frontend.values import Value
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 
-JOINS = {"sum": operator.add, "min": np.minimum, "max": np.maximum}
+JOINS: dict[str, Callable[[Any, Any], Any]] = {"sum": operator.add, "min": np.minimum, "max": np.maximum}
 
 
 class NotThere(AssertionError):

@@ -9,12 +9,12 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pymbolic.primitives as prim
-from rank_programs import Ranks, data
 
 from aotato.frontend.cones import computed
 from aotato.frontend.expr import Cast, Expr, Reduce, has_reduce, own_index, read
 from aotato.frontend.ir import Allreduce, Lambda, Node, Programs, Recv, operands
 from aotato.frontend.parts import Partition
+from rank_programs import Ranks, data
 
 DTYPES = ("bool", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128")
 SHAPES = ((), (3,), (2, 3), (0,), (2, 0), (1,))
@@ -100,7 +100,7 @@ def _map(draw: Draw, ranks: Ranks) -> None:
         real = prim.Call(prim.Variable("real"), (element,))
         choices += [(real, np.zeros(0, dtype).real.dtype)]
     else:
-        choices += [(prim.Comparison(element, ">", np.array(1, dtype)[()]), "bool")]
+        choices += [(prim.Comparison(element, ">", dtype.type(1)), "bool")]
         choices += [
             (Cast(np.dtype("complex128"), element), "complex128"),
             (Cast(np.dtype("float16"), element), "float16"),

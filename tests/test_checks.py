@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pymbolic.primitives as prim
 import pytest
-from rank_programs import Ranks, with_rank
 
 from aotato.frontend import checks
 from aotato.frontend.checks import ProgramErrors, check
 from aotato.frontend.expr import Reduce, own_index, read
 from aotato.frontend.ir import Allreduce, Const, Input, Lambda, Node, Output, Programs, Recv, Send
 from aotato.frontend.program_checks import InvalidProgram
+from rank_programs import Ranks, with_rank
 
 
 def errors(programs: Programs) -> tuple[checks.MessageError, ...]:

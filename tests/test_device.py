@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from mpi import run
 
 from aotato.runtime_stub import device
 from aotato.runtime_stub.device import Facts
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.schedule import Buffer, Schedule
 from aotato.runtime_stub.world import World
+from mpi import run
 
 GPU = Facts("Fast 9000", "Vendor CL", "gpu", "1.2", True, 8 << 30, 49152, 4096, 2 << 30, 512, 1024)
 TARGET = {"name": "gpu", "fp64": True, "local_bytes": 32768, "largest_allocation": 1 << 30, "parameter_bytes": 1024,

@@ -103,7 +103,7 @@ expressions = st.recursive(st.one_of(literals, reads, reads, st.just(index)), gr
 
 
 @pytest.mark.skipif(not NEP50, reason="numpy 1.26 promotes by value")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None, derandomize=True)
 @given(expressions)
 def test_dtype_and_value_are_numpys(expr):
     try:
@@ -133,7 +133,7 @@ def assert_uniform(expr):
             assert len({dtype_of(part, DTYPES) for part in parts}) == 1, expr_text(node)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(expressions, st.sampled_from(DTYPES))
 def test_explicit_form(expr, dtype):
     try:

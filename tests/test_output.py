@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mpi import mpiexec
 
 from aotato.runtime_stub import output
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.names import decode_name, encode_name
 from aotato.runtime_stub.output import About
 from aotato.runtime_stub.world import World
+from mpi import mpiexec
 
 ARRAYS = {
     "out": np.arange(6.0).reshape(2, 3),

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pymbolic.primitives as prim
 import pytest
-from parts_run import execute, orders
-from rank_programs import Ranks, values
 
 from aotato.frontend.checks import check
 from aotato.frontend.expr import own_index, read
@@ -21,6 +19,8 @@ from aotato.frontend.interpret import run as interpret
 from aotato.frontend.ir import Programs
 from aotato.frontend.partition import partition
 from aotato.frontend.parts import Message, Parcel, Part, Partition
+from parts_run import execute, orders
+from rank_programs import Ranks, values
 
 Partitions = tuple[Partition, ...]
 
@@ -448,10 +448,10 @@ def ring(size: int, rounds: int) -> Programs:
 
 def test_512_ranks_on_a_ring_take_seconds():
     programs = ring(512, 8)
-    start = time.perf_counter()
+    start = time.process_time()
     check(programs)
     found = partition(programs)
-    elapsed = time.perf_counter() - start
+    elapsed = time.process_time() - start
     print(f"{sum(len(p.arrays) for p in programs.ranks)} arrays on 512 ranks: {elapsed:.2f} s")
     assert found[0].batches == 8
     assert all(numbers(f) == list(range(9)) and len(f.recvs) == 16 for f in found)

@@ -7,20 +7,20 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import partition_mutants
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from parts_run import execute, orders
-from programs_random import FEATURES, features, programs
-from rank_programs import Ranks, values
 
+import partition_mutants
 from aotato.frontend.checks import check
 from aotato.frontend.interpret import run as interpret
 from aotato.frontend.invariant import InvalidPartition
 from aotato.frontend.ir import Programs
 from aotato.frontend.partition import partition
 from aotato.frontend.partition_checks import check_partition
+from parts_run import execute, orders
+from programs_random import FEATURES, features, programs
+from rank_programs import Ranks, values
 
 # What such a mutant returns may be valid where there is no better choice to be missed, or an equal one
 COSTS = ("whatever is read later is stored",)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 from schedules import alter, chain, edit, ring, schedules
 
 from aotato.runtime_stub.errors import Refusal
+from aotato.runtime_stub.format import Entry, Signature
 from aotato.runtime_stub.schedule import Argument, Schedule, from_json, to_json
 from aotato.runtime_stub.verify import verify
 
@@ -19,9 +21,13 @@ class Stored:
     whole: dict[tuple[str, str], list[Schedule]]
     ranks: int = 2
 
+    kernels: tuple[str, ...] = tuple(f"k{n}" for n in range(12))
+
     @property
-    def entries(self) -> dict[str, None]:
-        return {entry: None for entry, _ in self.whole}
+    def entries(self) -> dict[str, Entry]:
+        inputs = (Signature("x", "float64", ((12,),) * 2, (True, True)),)
+        outputs = (Signature("out", "float64", ((4, 2),) * 2, (True, True)),)
+        return {name: Entry(name, "", inputs, outputs, {}, {}) for name, _ in self.whole}
 
     @property
     def targets(self) -> dict[str, None]:
@@ -29,6 +35,9 @@ class Stored:
 
     def schedule(self, entry: str, target: str, rank: int) -> Schedule:
         return from_json(to_json(self.whole[entry, target][rank]))
+
+    def kernel(self, digest: str) -> str:
+        return dict.fromkeys(self.kernels, "")[digest]
 
 
 def bundle() -> Stored:
@@ -66,6 +75,25 @@ def test_a_missing_schedule_is_refused() -> None:
     broken = bundle()
     del broken.whole["init", "cpu"]
     with pytest.raises(Refusal, match="rank 0 has no readable schedule"):
+        verify(broken)
+
+
+@pytest.mark.parametrize("change, words", (
+    (edit("buffers", 0, source="y"), "rank 1: buffer 'x' holds 'y', no input of the entry"),
+    (edit("outputs", 0, dtype="int64"), r"'out' is float64\[4, 2\] by the entry, but int64\[4, 2\] in the schedule"),
+    (edit("outputs", 0, path="o"), "output 'o' is missing by the entry"),
+))
+def test_schedules_have_the_inputs_and_outputs_of_the_entry(change: Callable[[Schedule], Schedule], words: str) -> None:
+    broken = bundle()
+    broken.whole["step", "gpu"] = alter(broken.whole["step", "gpu"], 1, change)
+    with pytest.raises(Refusal, match=words):
+        verify(broken)
+
+
+def test_kernels_are_in_the_bundle() -> None:
+    broken = bundle()
+    broken.kernels = ("k3",)
+    with pytest.raises(Refusal, match=r"entry 'init' for target 'cpu', rank 0, launch 1: .* no kernel 'k2'"):
         verify(broken)
 
 

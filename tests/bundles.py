@@ -1,0 +1,33 @@
+"""Turn IR programs into bundles, for tests that run them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from aotato.emit.build import assemble
+from aotato.emit.target import chosen
+from aotato.frontend import ir
+from aotato.frontend.adapter.trace import Traced
+
+
+def write(programs: ir.Programs, path: Path, targets: str = "cpu,gpu") -> Path:
+    """A bundle with the one entry `programs`; inputs without defaults, self-test with random ones."""
+    traced = Traced(_named_by_dtype(programs), tuple({} for _ in programs.ranks))
+    head = {"app": "random", "doc": "", "options": {}, "plan": None}
+    assemble({programs.entry: traced}, path, chosen(targets), head)
+    return path
+
+
+def _named_by_dtype(programs: ir.Programs) -> ir.Programs:
+    """Paths that carry their dtype: random programs give one path different dtypes on different ranks."""
+    return dataclasses.replace(programs, ranks=tuple(map(_renamed, programs.ranks)))
+
+
+def _renamed(program: ir.Program) -> ir.Program:
+    arrays = {
+        name: dataclasses.replace(node, path=f"{node.path}_{node.dtype.name}") if isinstance(node, ir.Input) else node
+        for name, node in program.arrays.items()
+    }
+    outputs = [ir.Output(f"{o.path}_{arrays[o.array].dtype.name}", o.array) for o in program.outputs]
+    return dataclasses.replace(program, arrays=arrays, outputs=tuple(sorted(outputs, key=lambda o: o.path)))
