@@ -52,11 +52,14 @@ _BOTH = {
     "rem": "return a % b;",
 }
 # As numpy: a NaN on either side is the result
-_MINMAX = {"min": "return (a <= b || a != a) ? a : b;", "max": "return (a >= b || a != a) ? a : b;"}
+_MINMAX = {
+    "min": {"f": "return (a <= b || isnan(a)) ? a : b;", "i": "return a <= b ? a : b;"},
+    "max": {"f": "return (a >= b || isnan(a)) ? a : b;", "i": "return a >= b ? a : b;"},
+}
 
 _UNARY = {
     "abs": {"f": "fabs(a)", "i": "(T)(a < 0 ? 0 - (U)a : (U)a)", "u": "a", "b": "a"},
-    "isnan": {"f": "(uchar)(a != a)", "i": "(uchar)0", "u": "(uchar)0", "b": "(uchar)0"},
+    "isnan": {"f": "(uchar)(isnan(a) ? 1 : 0)", "i": "(uchar)0", "u": "(uchar)0", "b": "(uchar)0"},
     "real": {"f": "a", "i": "a", "u": "a", "b": "a"},
     "imag": {"f": "(T)0", "i": "(T)0", "u": "(T)0", "b": "(T)0"},
     "conj": {"f": "a", "i": "a", "u": "a", "b": "a"},
@@ -97,7 +100,10 @@ class CFunction(lp.ScalarCallable):
 
 def binary(op: str, dtype: np.dtype[Any]) -> CFunction:
     """floordiv, mod, pow, min, max, div or rem of two `dtype` values."""
-    text = _BOTH.get(op) or _MINMAX.get(op) or {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOAT}[dtype.kind][op]
+    if op in _MINMAX:
+        text = _MINMAX[op]["f" if dtype.kind == "f" else "i"]
+    else:
+        text = _BOTH.get(op) or {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOAT}[dtype.kind][op]
     name = f"aot_{op}_{dtype.name}"
     c = CTYPES[dtype.name]
     return CFunction(name, (dtype.name, dtype.name), dtype.name, _definition(name, c, c, "T a, T b", text))

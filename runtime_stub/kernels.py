@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from aotato.runtime_stub.errors import Refusal
@@ -27,7 +28,10 @@ class Kernels:
 
     def _compiled(self, digest: str) -> Any:
         try:
-            return self.cl.Program(self.context, self.bundle.kernel(digest)).build(list(OPTIONS), [self.device])
+            with warnings.catch_warnings():
+                # Compilers remark on code that nobody here can change
+                warnings.simplefilter("ignore", self.cl.CompilerWarning)
+                return self.cl.Program(self.context, self.bundle.kernel(digest)).build(list(OPTIONS), [self.device])
         except self.cl.RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if "error" in line.lower()]
             why = lines[0] if lines else str(error).splitlines()[0]

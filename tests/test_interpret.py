@@ -317,7 +317,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_float32_is_within_its_bound_of_float64_and_that_of_longdouble(text):
+def test_float32_is_within_its_bound_of_float64(text):
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(2, 40, 40)).astype(F4)
     single = result(text, a, b)
@@ -337,7 +337,8 @@ def test_sums_are_near_the_exact_sum():
 
 def test_a_reduction_that_overflows_in_some_order_accepts_anything():
     x = np.array([[1e30, 0.0, 1e30], [1e30, 1.0, 2.0]], F4)
-    assert np.isinf(result("product(a0[_0, _r0] for _r0 in range(0, 3))", x, shape=(2,)).bound).tolist() == [True, False]
+    product = result("product(a0[_0, _r0] for _r0 in range(0, 3))", x, shape=(2,))
+    assert np.isinf(product.bound).tolist() == [True, False]
     y = np.array([[3e38, -3e38, 3e38], [3e38, -3e38, 0]], F4)
     assert np.isinf(result("sum(a0[_0, _r0] for _r0 in range(0, 3))", y, shape=(2,)).bound).all()
     z = np.array([np.inf, 1.0])
