@@ -12,6 +12,7 @@ objects it needs are made here, so that a call allocates nothing. Which waits ea
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,13 @@ class Binding:
         self.events = Events()
         self.requests: dict[int, Any] = {}
         self.maps: dict[str, Any] = {}
+        self.resolve: Callable[[str], Any] = lambda name: memory.buffer(schedule.entry, name)
+
+    def at(self, resolve: Callable[[str], Any]) -> Binding:
+        """This binding with inputs and outputs in the buffers that `resolve` gives; messages stay where they are."""
+        other = copy.copy(self)
+        other.resolve = resolve
+        return other
 
     def _buffer(self, name: str) -> Any:
         return self.memory.buffer(self.schedule.entry, name)
@@ -76,7 +84,7 @@ class Binding:
             if argument.by_value:
                 setters.append(self._setter(kernel, position, argument))
             else:
-                kernel.set_arg(position, self._buffer(argument.buffer))
+                kernel.set_arg(position, self.resolve(argument.buffer))
         return self._enqueue(row, kernel, tuple(setters))
 
     def _setter(self, kernel: Any, position: int, argument: Argument) -> Step:
@@ -116,7 +124,9 @@ class Binding:
     # messages
 
     def _request(self, index: int) -> Any:
-        """A persistent request on the message's host memory."""
+        """A persistent request on the message's host memory, one for all bindings of the entry."""
+        if index in self.requests:
+            return self.requests[index]
         message = self.schedule.messages[index]
         start = self.world.comm.Send_init if message.outgoing else self.world.comm.Recv_init
         mpi = import_mpi()
@@ -162,6 +172,8 @@ class Binding:
     def _download(self, name: str) -> None:
         host = self._host(name)
         if host.nbytes:
+            # The other queue's event is awaited: it must be on its way
+            self.queues.compute.flush()
             produced = self.events.written.get(name)
             self.events.moved[name] = self.cl.enqueue_copy(
                 self.queues.transfer, host, self._buffer(name), is_blocking=False,
@@ -192,6 +204,7 @@ class Binding:
     def _upload(self, name: str) -> None:
         host = self._host(name)
         if host.nbytes:
+            self.queues.compute.flush()
             last = self.events.read.get(name)
             self.events.moved[name] = self.cl.enqueue_copy(
                 self.queues.transfer, self._buffer(name), host, is_blocking=False,

@@ -112,11 +112,9 @@ def check(found: Facts, target: Mapping[str, Any], need: int = 0) -> None:
 
 
 def fits(bundle: Bundle, rank: int, device: Any, target: str) -> None:
-    """Compare a device with what the target assumes and this rank's kernels and buffers need. Raises Refusal."""
+    """Compare a device with what the target assumes and this rank's buffers need. Raises Refusal."""
     schedules = [bundle.schedule(entry, target, rank) for entry in bundle.entries]
-    kernels = {launch.kernel for schedule in schedules for launch in schedule.launches}
-    minimum = {"name": target, "fp64": needs_fp64(map(bundle.kernel, kernels)), **bundle.targets[target]}
-    check(facts(device), minimum, memory_needed(schedules))
+    check(facts(device), bundle.targets[target], memory_needed(schedules))
 
 
 def memory_needed(schedules: Iterable[Schedule]) -> int:
@@ -128,11 +126,6 @@ def memory_needed(schedules: Iterable[Schedule]) -> int:
         others += sum(b.nbytes for b in schedule.buffers if b.kind not in ("temporary", "const"))
         constants |= {b.source: b.nbytes for b in schedule.buffers if b.kind == "const"}
     return others + sum(constants.values())
-
-
-def needs_fp64(sources: Iterable[str]) -> bool:
-    """Whether any of the OpenCL C sources computes in double precision."""
-    return any(re.search(r"\bdouble\d*\b", source) for source in sources)
 
 
 def list_devices() -> str:

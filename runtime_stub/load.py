@@ -15,8 +15,10 @@ from aotato.runtime_stub.world import World
 class Loaded(Program):
     """A program that owns its bundle; inside `with`, a failure on one rank stops all ranks."""
 
+    everyone: World  # of the communicator that the caller gave
+
     def __enter__(self) -> Loaded:
-        self._hook = self.world.abort_hook(script=True)
+        self._hook = self.everyone.abort_hook(script=True)
         self._hook.__enter__()
         return self
 
@@ -48,14 +50,10 @@ def load(
     world.together(lambda: _expect(world, bundle, path))
     chosen = world.together(lambda: _device(world, device, queue))
     name = world.together(lambda: devices.target_for(devices.facts(chosen), list(bundle.meta["target_order"]), target))
-    world.together(lambda: fits(bundle, world, chosen, name))
-    return Loaded(bundle, world, chosen, name, queue)
-
-
-def fits(bundle: Bundle, world: World, device: Any, target: str) -> None:
-    """Raise Refusal unless the device offers what the target assumes and the memory that this rank needs."""
-    schedules = [bundle.schedule(entry, target, world.rank) for entry in bundle.entries]
-    devices.check(devices.facts(device), bundle.targets[target], devices.memory_needed(schedules))
+    world.together(lambda: devices.fits(bundle, world.rank, chosen, name))
+    program = Loaded(bundle, world, chosen, name, queue)
+    program.everyone = world
+    return program
 
 
 def _expect(world: World, bundle: Bundle, path: Any) -> None:

@@ -31,7 +31,7 @@ class Memory:
         self.allocated = 0
         self._pinned: list[Any] = []
         schedules = tuple(schedules)
-        self.arena = self._allocate(max((s.arena_nbytes for s in schedules), default=0))
+        self.arena = self.allocate(max((s.arena_nbytes for s in schedules), default=0))
         for schedule in schedules:
             for buffer in schedule.buffers:
                 self._make(schedule, buffer, bundle)
@@ -46,7 +46,7 @@ class Memory:
     def staged(self, entry: str, name: str) -> Array:
         return self.host[self.key(entry, name)]
 
-    def _allocate(self, nbytes: int) -> Any:
+    def allocate(self, nbytes: int) -> Any:
         """Device memory; OpenCL has no buffers of no bytes."""
         self.allocated += max(1, nbytes)
         return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, max(1, nbytes))
@@ -61,7 +61,7 @@ class Memory:
         elif buffer.kind in _STAGED:
             self._make_staged(key, buffer.nbytes, schedule.staging)
         else:
-            self.buffers[key] = self._allocate(buffer.nbytes)
+            self.buffers[key] = self.allocate(buffer.nbytes)
             if buffer.kind == "const" and buffer.nbytes:
                 data = np.ascontiguousarray(bundle.array(buffer.source))
                 self.cl.enqueue_copy(self.queue, self.buffers[key], data)
@@ -73,7 +73,7 @@ class Memory:
             self.allocated += max(1, nbytes)
             self.buffers[key] = self.cl.Buffer(self.context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=host)
         else:
-            self.buffers[key] = self._allocate(nbytes)
+            self.buffers[key] = self.allocate(nbytes)
             pinned = self.cl.Buffer(self.context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, max(1, nbytes))
             access = self.cl.map_flags.READ | self.cl.map_flags.WRITE
             host, _ = self.cl.enqueue_map_buffer(self.queue, pinned, access, 0, (max(1, nbytes),), np.uint8)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle, Entry
 from aotato.runtime_stub.kernels import Kernels
 from aotato.runtime_stub.memory import Memory
-from aotato.runtime_stub.schedule import Schedule
+from aotato.runtime_stub.schedule import Output, Schedule
+from aotato.runtime_stub.state import Carry, Node, State, Transition
 from aotato.runtime_stub.world import World
 
 Array = np.ndarray[Any, Any]
@@ -39,11 +41,16 @@ class Program:
         self.current: dict[str, str] = {}  # input path -> "default" or "given"
         self.memory = self.world.together(self._memory)
         self.kernels = Kernels(self.context, device, bundle)
-        self.calls: dict[str, Callable[[], None]] = {}
-        self.bindings: list[Binding] = []
+        self.drivers: dict[str, Callable[[Binding], Callable[[], None]]] = {}
+        self.bindings: dict[str, Binding] = {}
         self.world.together(self._compile)
         for name in bundle.entries:
-            self._bind(name)
+            self._prepare(name)
+        self.state_machine = State(self.memory, self.schedules, self._carries(), self._bind)
+        self.last: dict[str, Transition] = {}
+        self.host_carries = {name: self._host_carries(name) for name in bundle.entries}
+        self.reduced_values = {name: self._reduced_values(name) for name in bundle.entries}
+        self.initialised = False
 
     def _memory(self) -> Memory:
         try:
@@ -60,7 +67,8 @@ class Program:
             for launch in schedule.launches:
                 self.kernels.new(launch.kernel)
 
-    def _bind(self, name: str) -> None:
+    def _prepare(self, name: str) -> None:
+        """The entry's binding and driver; values that the host passes get their memory."""
         schedule = self.schedules[name]
         for buffer in schedule.buffers:
             by_value = any(a.by_value and a.buffer == buffer.name for la in schedule.launches for a in la.arguments)
@@ -69,11 +77,24 @@ class Program:
         transfer = self.queue
         if schedule.staging == "copied" and schedule.messages:
             transfer = self.cl.CommandQueue(self.context, self.device)
-        binding = Binding(schedule, self.memory, self.kernels, Queues(self.queue, transfer), self.world, self.values)
+        queues = Queues(self.queue, transfer)
+        self.bindings[name] = Binding(schedule, self.memory, self.kernels, queues, self.world, self.values)
         namespace: dict[str, Any] = {}
         exec(compile(self.bundle.driver(name, self.target, self.world.rank), f"<driver of {name}>", "exec"), namespace)
-        self.calls[name] = namespace["bind"](binding)
-        self.bindings.append(binding)
+        self.drivers[name] = namespace["bind"]
+
+    def _bind(self, name: str, resolve: Callable[[str], Any]) -> Callable[[], None]:
+        return self.drivers[name](self.bindings[name].at(resolve))
+
+    def _carries(self) -> list[Carry]:
+        """The plan's carries whose output and input this rank has."""
+        found = []
+        for row in (self.bundle.meta["plan"] or {}).get("carry", ()):
+            schedule = self.schedules[row["entry"]]
+            outputs = {output.path: output for output in schedule.outputs}
+            if row["output"] in outputs:
+                found.append(Carry(row["entry"], row["output"], outputs[row["output"]].buffer, row["input"]))
+        return found
 
     def _input(self, entry: str, path: str) -> given_values.Wanted:
         return next(wanted for wanted in self.wanted(entry) if wanted.name == path)
@@ -109,33 +130,152 @@ class Program:
         """
         self.entry(entry)
         arrays = self.world.together(
-            lambda: given_values.check_all(self.wanted(entry), inputs, lambda path: self._default(entry, path))
+            lambda: given_values.check_all(self.wanted(entry), inputs, lambda path: self._missing(entry, path))
         )
-        for path, array in arrays.items():
-            self._set(entry, path, array, path in inputs)
-        self.calls[entry]()
+        node = self._placed(entry, arrays, inputs)
+        self._perform(entry, node)
         return self.outputs(entry)
+
+    def perform(self, entry: str) -> None:
+        """Run `entry` once on the present state and feed its carried outputs back."""
+        machine = self.state_machine
+        machine.node = self._perform(entry, machine.node)
+        for source, target in self.host_carries[entry]:
+            target[...] = source
+
+    def _host_carries(self, entry: str) -> list[tuple[Array, Array]]:
+        """Carried values that live on the host: (where the entry leaves them, the input)."""
+        schedule, found = self.schedules[entry], []
+        for carry in self.state_machine.carries[entry]:
+            target = self.values.get(f"input:{carry.path}")
+            if target is not None:
+                output = next(o for o in schedule.outputs if o.path == carry.output)
+                found.append((self._host_value(schedule, output), target))
+        return found
+
+    def _host_value(self, schedule: Schedule, output: Output) -> Array:
+        """The host memory of a 0-dimensional output that is a reduced value or an input passed by value."""
+        if output.buffer in self.values:
+            return self.values[output.buffer]
+        host = self.memory.staged(schedule.entry, output.buffer)
+        size = np.dtype(output.dtype).itemsize
+        found: Array = host[output.offset : output.offset + size].view(output.dtype)
+        return found
+
+    def reduced(self, entry: str) -> dict[str, Any]:
+        """The 0-dimensional reduced outputs of the last call of `entry`, as Python numbers."""
+        return {path: value[0].item() for path, value in self.reduced_values[entry]}
+
+    def _reduced_values(self, entry: str) -> list[tuple[str, Array]]:
+        schedule = self.schedules[entry]
+        rows = [o for o in schedule.outputs if o.buffer.startswith("reduce:") and o.shape == ()]
+        return [(output.path, self._host_value(schedule, output)) for output in rows]
+
+    def put_scalar(self, path: str, value: float) -> None:
+        """Set a 0-dimensional input that is passed by value."""
+        self.values[f"input:{path}"][0] = value
+
+    def state(self) -> dict[str, Array]:
+        """Copies of all carried inputs, by path."""
+        return {path: self._held(path) for path in self._carried()}
+
+    def set_state(self, **arrays: Any) -> None:
+        """Write carried inputs (names with dots: pass `**{"q.mass": array}`); `init` will not run any more."""
+        wanted = {w.name: w for name in self.bundle.entries for w in self.wanted(name) if w.name in self._carried()}
+        checked = self.world.together(
+            lambda: given_values.check_all([replace(w, has_default=True) for w in wanted.values()], arrays, self._held)
+        )
+        for path in arrays:
+            self._set(path, checked[path], False)
+        self.initialised = True
+
+    def _carried(self) -> list[str]:
+        return sorted({carry.path for rows in self.state_machine.carries.values() for carry in rows})
+
+    def _held(self, path: str) -> Array:
+        wanted = next(w for name in self.bundle.entries for w in self.wanted(name) if w.name == path)
+        result = np.empty(wanted.shape, wanted.dtype)
+        if f"input:{path}" in self.values:
+            result[...] = self.values[f"input:{path}"].reshape(wanted.shape)
+        elif result.nbytes:
+            self.cl.enqueue_copy(self.queue, result, self.state_machine.node.holds[path])
+        return result
+
+    def start(self, given: Mapping[str, Array]) -> None:
+        """Write all inputs of all entries before a loop: those given, else their defaults. Raises Refusal."""
+        for name in self.bundle.entries:
+            made = {c.path for rows in self.state_machine.carries.values() for c in rows}
+            wanted = [w for w in self.wanted(name) if w.name in given or w.has_default or w.name not in made]
+            wanted = [w for w in wanted if f"input:{w.name}" not in self.values or w.has_default or w.name in given]
+            mine = {w.name: given[w.name] for w in wanted if w.name in given}
+            arrays = given_values.check_all(wanted, mine, functools.partial(self._default, name))
+            for path, array in arrays.items():
+                self._set(path, array, path in given)
+
+    def bind_ahead(self, init: Sequence[str], step: Sequence[str], beside: Sequence[str]) -> None:
+        """Bind everything that a loop will perform, so that the loop itself allocates nothing.
+
+        `init` once, then `step` again and again; `beside` are entries called between steps.
+        """
+        node = self.state_machine.node
+        for entry in () if self.initialised else init:
+            node = self.state_machine.transition(entry, node).after
+        seen: list[Node] = []
+        while all(node is not other for other in seen):
+            seen.append(node)
+            for entry in beside:
+                node = self.state_machine.transition(entry, node).after
+            for entry in step:
+                node = self.state_machine.transition(entry, node).after
+
+    def _perform(self, entry: str, node: Node) -> Node:
+        transition = node.transitions.get(entry) or self.state_machine.transition(entry, node)
+        self.last[entry] = transition
+        transition.call()
+        return transition.after
+
+    def _missing(self, entry: str, path: str) -> Array:
+        """The default of an input that must be written now; an empty array for one that is in place."""
+        return self._default(entry, path) if self._stale(path) else np.empty(0)
+
+    def _stale(self, path: str) -> bool:
+        return self.current.get(path) in (None, "given")
 
     def _default(self, entry: str, path: str) -> Array:
         return self.bundle.default(entry, path, self.world.rank)
 
-    def _set(self, entry: str, path: str, array: Array, given: bool) -> None:
-        """Write an input; a default that is in place already is not written again."""
-        if not given and self.current.get(path) == "default":
-            return
-        self.current[path] = "given" if given else "default"
+    def _placed(self, entry: str, arrays: Mapping[str, Array], given: Collection[str]) -> Node:
+        """Write inputs. Carried ones that are given go into spare buffers: the state stays as it is."""
+        machine = self.state_machine
+        carried = self._carried()
+        holds = dict(machine.node.holds)
+        for path, array in arrays.items():
+            name = f"input:{path}"
+            if path in carried and path in given and name not in self.values:
+                holds[path] = machine.free(array.nbytes, list(holds.values()))
+                self._upload(holds[path], array)
+            elif path in given or self._stale(path):
+                self._set(path, array, path in given)
+        return machine.at(holds)
+
+    def _set(self, path: str, array: Array, given: bool) -> None:
         name = f"input:{path}"
+        self.current[path] = "given" if given else "default"
         if name in self.values:
             self.values[name][...] = array
-        elif array.nbytes and name in {b.name for b in self.schedules[entry].buffers}:
-            self.cl.enqueue_copy(self.queue, self.memory.buffer(entry, name), np.ascontiguousarray(array))
+        elif path in self.state_machine.node.holds:
+            self._upload(self.state_machine.node.holds[path], array)
+
+    def _upload(self, buffer: Any, array: Array) -> None:
+        if array.nbytes:
+            self.cl.enqueue_copy(self.queue, buffer, np.ascontiguousarray(array))
 
     def outputs(self, entry: str) -> dict[str, Array]:
         """The outputs of the last call of `entry`, copied to the host."""
         schedule = self.schedules[entry]
         return {output.path: self._output(schedule, output) for output in schedule.outputs}
 
-    def _output(self, schedule: Schedule, output: Any) -> Array:
+    def _output(self, schedule: Schedule, output: Output) -> Array:
         result = np.empty(output.shape, output.dtype)
         if output.buffer in self.values:
             result[...] = self.values[output.buffer].reshape(output.shape)
@@ -143,49 +283,19 @@ class Program:
             host = self.memory.staged(schedule.entry, output.buffer)
             result[...] = host[output.offset : output.offset + result.nbytes].view(output.dtype).reshape(output.shape)
         elif result.nbytes:
-            source = self.memory.buffer(schedule.entry, output.buffer)
+            source = self.last[schedule.entry].resolve(output.buffer)
             self.cl.enqueue_copy(self.queue, result, source, src_offset=output.offset)
         return result
 
     def selftest(self) -> str:
-        """Call every entry with the data that the bundle carries, and compare with the interpreter's results.
+        """Call every entry with the data that the bundle carries; see `selftest.compare`."""
+        from aotato.runtime_stub.selftest import compare
 
-        Returns a sentence about what was compared. Raises Refusal naming the first difference.
-        """
-        compared = 0
-        for name, entry in self.bundle.entries.items():
-            if entry.selftest:
-                compared += self._selftest(name, entry.selftest[self.world.rank])
-        if not compared:
-            return "this bundle carries no self-test data: its arrays are too large"
-        return f"self-test passed: {compared} values within their bounds"
-
-    def _selftest(self, name: str, data: Mapping[str, Mapping[str, str]]) -> int:
-        inputs = {path: self.bundle.array(digest) for path, digest in data["inputs"].items()}
-        found = self.call(name, **inputs)
-        self.world.agree(self._difference(name, data, found))
-        return sum(array.size for array in found.values())
-
-    def _difference(
-        self, name: str, data: Mapping[str, Mapping[str, str]], found: Mapping[str, Array]
-    ) -> Refusal | None:
-        for path, array in found.items():
-            expected = self.bundle.array(data["outputs"][path])
-            bound = self.bundle.array(data["bounds"][path])
-            with np.errstate(invalid="ignore", over="ignore"):
-                right = np.abs(array.astype(_wide(array)) - expected.astype(_wide(array))) <= bound
-            right |= (array == expected) | ((array != array) & (expected != expected)) | np.isinf(bound)
-            if not np.all(right):
-                at = tuple(int(i) for i in np.argwhere(~np.atleast_1d(right))[0])
-                return Refusal(
-                    f"self-test of entry {name!r}: {path}{list(at)} is {np.atleast_1d(array)[at]}, "
-                    f"expected {np.atleast_1d(expected)[at]}; the device or its compiler computes wrongly"
-                )
-        return None
+        return compare(self)
 
     def close(self) -> None:
         self.queue.finish()
-        for binding in self.bindings:
+        for binding in self.bindings.values():
             binding.free()
         self.bindings.clear()
         if self.world.comm is not None:
@@ -197,6 +307,3 @@ class Program:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-def _wide(array: Array) -> str:
-    return "complex128" if array.dtype.kind == "c" else "float64"

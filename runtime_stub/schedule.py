@@ -12,15 +12,21 @@ from typing import Any
 
 BUFFER_KINDS = ("input", "const", "temporary", "output", "send", "recv", "reduce")
 
-# op      operand    meaning
-# post    message    start its persistent receive: the network may write `host(buffer)` from now until `wait`
-# launch  launch     enqueue a kernel on the compute queue
-# fetch   message    make a sent buffer's bytes readable by the host: enqueue the copy (or map) after its producers
-# send    message    wait for its `fetch`, then start the persistent send: the network reads until `settle`
-# wait    message    complete its receive
-# put     message    make a received buffer's bytes readable by kernels: enqueue the copy up (or unmap)
-# reduce  reduction  fetch its operands, run the collective, make the results readable
-# settle  message    complete its send
+# What each operation promises; `simulate` proves schedules with exactly this, `binding` does at least this.
+# Both queues are in order; "so far" includes earlier calls; nothing else is awaited between calls.
+#
+# post    message    host waits for the last reader so far of the buffer (mapped: a launch; copied: its `put`), then
+#                    starts the receive: the network owns the host memory until `wait`
+# launch  launch     compute queue waits for the last `put` or upload of every recv or reduce buffer among its arguments
+# fetch   message    copied: copy down on the transfer queue, after the last launch that writes the buffer;
+#                    mapped: complete when that launch is
+# send    message    host waits for the message's `fetch`, then starts the send: the network reads until `settle`
+# wait    message    completes the receive
+# put     message    optional, after `wait`; copied: copy up on the transfer queue, after the last launch so far that
+#                    reads the device buffer; mapped: nothing to do
+# reduce  reduction  host waits for the last launch that writes the operands (copied: and the copy down), runs the
+#                    collective, and makes the results readable
+# settle  message    completes the send; under rendezvous it may wait for the peer's `post`
 OPS = ("post", "launch", "fetch", "send", "wait", "put", "reduce", "settle")
 
 
