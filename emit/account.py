@@ -88,7 +88,8 @@ def _touch_read(
     if not shape or (shape == nest.shape and node.index_tuple == ex.own_index(len(shape))):
         touched[name] = None
         return
-    names = sorted({v.name for i in node.index_tuple for v in ex.walk(i) if isinstance(v, prim.Variable)} & set(extents))
+    variables = {v.name for i in node.index_tuple for v in ex.walk(i) if isinstance(v, prim.Variable)}
+    names = sorted(variables & set(extents))
     count = int(np.prod([extents[n][1] - extents[n][0] for n in names], dtype=np.int64))
     unknown = any(_unknown(i, extents, program) for i in node.index_tuple)
     if unknown or count > 64 * CHUNK:

@@ -218,7 +218,8 @@ class _Writer:
         """The loops around the last user of each value."""
         found: dict[str, tuple[str, ...]] = {}
         for value in self.b.values.values():
-            inside = self._closed(value.free | {name for name, _, _ in value.reduce.bounds} if value.reduce else value.free)
+            own = {name for name, _, _ in value.reduce.bounds} if value.reduce else set()
+            inside = self._closed(value.free | own)
             for name in _variables(value.expr):
                 found[name] = inside
         for store in stores:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from aotato.emit import bundle, opencl
+from aotato.emit import bundle, dump, opencl
 from aotato.emit.aliases import resolved
 from aotato.emit.schedule import Emitted, emit
 from aotato.emit.target import Target, chosen
@@ -37,7 +37,7 @@ def build(
     *,
     path: str | Path,
     ranks: int = 1,
-    options: Mapping[str, Any] | None = None,  # noqa: A002
+    options: Mapping[str, Any] | None = None,
     targets: str = DEFAULT_TARGETS,
     contract: bool = False,
     progress: Report | None = None,
@@ -91,16 +91,22 @@ def _entry(
     name: str, doc: str, traced: Traced, targets: Sequence[Target], contract: bool, say: Report
 ) -> bundle.EntryParts:
     programs = traced.programs
+    dump.write(1, f"{name}-programs", dump.programs_text(programs))
     check(programs)
     say(f"{name}: partitioning")
     partitions = [resolved(part) for part in partition(programs)]
+    dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
     emitted: dict[str, list[Emitted]] = {}
     on_device: frozenset[str] = frozenset()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
         cache = opencl.Cache()
         emitted[target.name] = [emit(p, programs.size, target, contract, on_device, cache) for p in partitions]
-        prove([e.schedule for e in emitted[target.name]])
+        schedules = [e.schedule for e in emitted[target.name]]
+        kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
+        dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))
+        dump.write(4, f"{name}-{target.name}-schedules", "\n".join(map(dump.schedule_text, schedules)))
+        prove(schedules)
     return bundle.EntryParts(doc, traced, emitted, on_device, _tests(traced))
 
 

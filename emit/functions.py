@@ -115,12 +115,14 @@ def unary(op: str, dtype: np.dtype[Any]) -> CFunction:
     kinds = _UNARY.get(op)
     body = kinds[dtype.kind] if kinds else f"{op}(a)"
     result = np.dtype("uint8") if op == "isnan" else dtype
-    return CFunction(name, (dtype.name,), result.name, _definition(name, c, CTYPES[result.name], "T a", f"return {body};"))
+    definition = _definition(name, c, CTYPES[result.name], "T a", f"return {body};")
+    return CFunction(name, (dtype.name,), result.name, definition)
 
 
 def atan2(dtype: np.dtype[Any]) -> CFunction:
     name, c = f"aot_atan2_{dtype.name}", CTYPES[dtype.name]
-    return CFunction(name, (dtype.name, dtype.name), dtype.name, _definition(name, c, c, "T a, T b", "return atan2(a, b);"))
+    definition = _definition(name, c, c, "T a, T b", "return atan2(a, b);")
+    return CFunction(name, (dtype.name, dtype.name), dtype.name, definition)
 
 
 def from_half() -> CFunction:

@@ -67,7 +67,6 @@ class Arguments:
             if mode == "v":
                 found.append(lp.ValueArg(name, np.dtype(dtype)))
             else:
-                found.append(
-                    lp.GlobalArg(name, np.dtype(dtype), shape=None, strides=(1,), is_input=mode == "r", is_output=mode == "w")
-                )
+                access = {"is_input": mode == "r", "is_output": mode == "w"}
+                found.append(lp.GlobalArg(name, np.dtype(dtype), shape=None, strides=(1,), **access))
         return found

@@ -74,6 +74,6 @@ def _floordiv(a: Range | None, b: Range | None) -> Range | None:
 def _remainder(a: Range | None, b: Range | None) -> Range | None:
     if b is None or b[0] <= 0:
         return None
-    if a is not None and 0 <= a[0] and a[1] < b[0]:
+    if a is not None and a[0] >= 0 and a[1] < b[0]:
         return a
     return 0, b[1] - 1

@@ -18,9 +18,10 @@ from aotato.runtime_stub import schedule as sch
 
 @dataclass(frozen=True)
 class Emitted:
-    """A rank's entry for a target: its schedule, and the sources of its kernels by digest."""
+    """A rank's entry for a target: its schedule, its kernels, and their sources by digest."""
 
     schedule: sch.Schedule
+    kernels: tuple[Kernel, ...]
     sources: Mapping[str, str]
 
 
@@ -56,7 +57,7 @@ def emit(
         tuple(_output(program, layout, output) for output in program.outputs),
         _untagged(program, layout),
     )
-    return Emitted(schedule, sources)
+    return Emitted(schedule, fused.kernels, sources)
 
 
 def _launch(

@@ -170,7 +170,8 @@ def _file(path: Path) -> Any:
     try:
         return h5py.File(path, "r", locking=False)
     except OSError:
-        raise Refusal(f"{str(path)!r} is not a readable HDF5 file; it is damaged or no bundle: build it again") from None
+        why = "it is damaged or no bundle: build it again"
+        raise Refusal(f"{str(path)!r} is not a readable HDF5 file; {why}") from None
 
 
 def _damaged(path: str | os.PathLike[str], why: str) -> Refusal:

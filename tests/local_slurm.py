@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from mpi import gone, run, session_members
@@ -34,7 +34,7 @@ StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
-CommunicationParameters={binding}
+{binding}
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -67,7 +67,6 @@ def cluster(folder: Path) -> Iterator[Mapping[str, str]]:
     """
     for name in ("state", "spool"):
         (folder / name).mkdir()
-    folder.chmod(0o755)  # munge's socket lies here
     key, conf = folder / "munge.key", folder / "slurm.conf"
     key.touch(0o600)
     key.write_bytes(secrets.token_bytes(128))
@@ -114,13 +113,14 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     gone(left, SECONDS)
 
 
-def _await(folder: Path, name: str, ready) -> None:
+def _await(folder: Path, name: str, ready: Callable[[], bool]) -> None:
     if not _until(ready):
         words = (folder / f"{name}.out").read_text(errors="replace")[-2000:]
         raise RuntimeError(f"{name} did not come up within {SECONDS:.0f} s: {words}")
 
 
-def _until(ready) -> bool:
+def _until(ready: Callable[[], bool]) -> bool:
+    """Whether it became true in time."""
     end = time.monotonic() + SECONDS
     while not (done := ready()) and time.monotonic() < end:
         time.sleep(0.1)
@@ -143,7 +143,7 @@ def _binding(host: str) -> str:
         loopback = socket.gethostbyname(host).startswith("127.")
     except OSError:
         loopback = False
-    return "NoCtldInAddrAny,NoInAddrAny" if loopback else ""
+    return "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny" if loopback else ""
 
 
 def _free_ports(count: int) -> list[int]:

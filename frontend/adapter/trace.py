@@ -165,7 +165,8 @@ class _Tracer:
                 return node.expr, (node.expr,)
         for extent in node.shape:
             if not isinstance(extent, int | np.integer):
-                raise TraceError(f"a {type(node).__name__} has a symbolic size; array sizes must be known at build time")
+                kind = type(node).__name__
+                raise TraceError(f"a {kind} has a symbolic size; array sizes must be known at build time")
         try:
             lowered = lower(node)
         except UnsupportedNode as error:
