@@ -10,7 +10,7 @@ import numpy as np
 import pymbolic.primitives as prim
 
 from aotato.frontend.dtypes import function_name
-from aotato.frontend.expr import FUNCTIONS, NARY, REDUCE_OPS, Cast, Expr, Reduce, children, operand_position
+from aotato.frontend.expr import FUNCTIONS, NARY, REDUCE_OPS, Cast, Expr, Reduce, children
 
 CHAINS: dict[type, tuple[str, type]] = {
     prim.Sum: ("+", ast.Add),
@@ -67,7 +67,7 @@ def expr_text(expr: Expr) -> str:
         case prim.Min() | prim.Max() if parts:
             return f"{kind.__name__.lower()}({', '.join(parts)})"
         case prim.Subscript():
-            return f"a{operand_position(expr)}[{', '.join(parts) or '()'}]"
+            return f"{expr.aggregate.name}[{', '.join(parts) or '()'}]"
         case prim.Call():
             return f"{function_name(expr)}({', '.join(parts)})"
         case prim.Comparison():

@@ -93,9 +93,9 @@ def cluster(folder: Path) -> Iterator[Mapping[str, str]]:
 
 def _daemon(stack: contextlib.ExitStack, folder: Path, variables: Mapping[str, str], name: str, *args: str) -> None:
     """Start a daemon as a child in a session of its own, which ends with `stack`; what it says goes to a log."""
-    log = stack.enter_context(open(folder / f"{name}.out", "wb"))
-    child = subprocess.Popen([name, *args], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                             env=os.environ | variables, start_new_session=True)
+    with open(folder / f"{name}.out", "wb") as log:
+        child = subprocess.Popen([name, *args], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                 env=os.environ | variables, start_new_session=True)
     stack.callback(_end, child)
 
 
