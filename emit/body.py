@@ -156,14 +156,7 @@ def _free(b: _Builder, expr: ex.Expr) -> frozenset[str]:
 
 
 def dtype_of(b: _Builder, expr: ex.Expr) -> ir.DType:
-    return explicit_dtype(expr, lambda name: _leaf_dtype(b, name))
-
-
-def _leaf_dtype(b: _Builder, name: str) -> ir.DType | None:
-    if name in b.values:
-        return b.values[name].dtype
-    node = b.program.arrays.get(name)
-    return node.dtype if node is not None else None
+    return explicit_dtype(expr, b.program, lambda name: b.values[name].dtype if name in b.values else None)
 
 
 def _finished(b: _Builder, stores: tuple[Store, ...]) -> Nest:
@@ -302,10 +295,11 @@ def _variables(expr: ex.Expr) -> list[str]:
     return [node.name for node in ex.walk(expr) if isinstance(node, prim.Variable)]
 
 
-def explicit_dtype(expr: ex.Expr, leaf: Callable[[str], ir.DType | None]) -> ir.DType:
+def explicit_dtype(expr: ex.Expr, program: ir.Program, value: Callable[[str], ir.DType | None]) -> ir.DType:
     """The dtype of an expression in explicit form (see `frontend.dtypes.make_explicit`).
 
-    `leaf(name)` is the dtype of an array or value; index variables, for which it gives None, are int64.
+    `value(name)` is the dtype of a value of the nest; index variables, for which it gives None, are int64. A value may
+    have the name of an array: only arrays are read through a Subscript.
     """
     if isinstance(expr, bool | np.bool_):
         return np.dtype(bool)
@@ -315,22 +309,22 @@ def explicit_dtype(expr: ex.Expr, leaf: Callable[[str], ir.DType | None]) -> ir.
         return np.dtype({int: "int64", float: "float64", complex: "complex128"}[type(expr)])
     match expr:
         case prim.Variable():
-            return leaf(expr.name) or np.dtype("int64")
+            return value(expr.name) or np.dtype("int64")
         case prim.Subscript():
-            return leaf(expr.aggregate.name) or np.dtype("int64")
+            return program.arrays[expr.aggregate.name].dtype
         case prim.Comparison() | prim.LogicalAnd() | prim.LogicalOr() | prim.LogicalNot():
             return np.dtype(bool)
         case ex.Cast():
             return expr.dtype
         case prim.If():
-            return explicit_dtype(expr.then, leaf)
+            return explicit_dtype(expr.then, program, value)
         case ex.Reduce() if expr.op in ("any", "all"):
             return np.dtype(bool)
         case prim.Call():
-            argument = explicit_dtype(expr.parameters[0], leaf)
+            argument = explicit_dtype(expr.parameters[0], program, value)
             if expr.function.name == "isnan":
                 return np.dtype(bool)
             if expr.function.name in ("abs", "real", "imag") and argument.kind == "c":
                 return np.dtype(f"f{argument.itemsize // 2}")
             return argument
-    return explicit_dtype(ex.children(expr)[0], leaf)
+    return explicit_dtype(ex.children(expr)[0], program, value)

@@ -14,15 +14,18 @@ import numpy as np
 
 from aotato.emit import bundle, dump, opencl
 from aotato.emit.aliases import resolved
+from aotato.emit.plan import device_scalars, resolve
 from aotato.emit.schedule import Emitted, emit
 from aotato.emit.target import Target, chosen
+from aotato.emit.view import Drawn, drawn
 from aotato.frontend import interpret, ir
 from aotato.frontend.adapter.trace import Traced, trace
-from aotato.frontend.app import AppError, find, recorded
+from aotato.frontend.app import App, AppError, find, recorded
 from aotato.frontend.app import options as option_values
 from aotato.frontend.checks import check
 from aotato.frontend.partition import partition
 from aotato.runtime_stub import format as fmt
+from aotato.runtime_stub import plan_data
 from aotato.runtime_stub.simulate import prove
 
 DEFAULT_TARGETS = "cpu,gpu"
@@ -60,9 +63,11 @@ def build(
     for name, function in found.entries.items():
         say(f"{name}: tracing {ranks} rank{'s' if ranks > 1 else ''}")
         traced[name] = trace(name, ranks, functools.partial(_call, function, ranks, opt, data))
+    plan = _plan(found, opt, traced)
+    view = _view(found, ranks, opt, data, traced)
     docs = {name: function.__doc__ or "" for name, function in found.entries.items()}
-    head = {"app": found.name, "doc": found.doc, "options": recorded(found, opt), "plan": None}
-    assemble(traced, Path(path), wanted, head, docs, contract, say)
+    head = {"app": found.name, "doc": found.doc, "options": recorded(found, opt)}
+    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view)
     say(f"wrote {path}")
     return Path(path)
 
@@ -75,20 +80,41 @@ def assemble(
     docs: Mapping[str, str] = MappingProxyType({}),
     contract: bool = False,
     say: Report = lambda text: None,
+    plan: plan_data.Plan | None = None,
+    view: Drawn | None = None,
 ) -> str:
     """Everything after tracing: check, partition, emit and prove every entry, and write the bundle."""
-    entries = {name: _entry(name, docs.get(name, ""), t, targets, contract, say) for name, t in traced.items()}
+    on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
+    entries = {
+        name: _entry(name, docs.get(name, ""), t, targets, contract, say, on_device) for name, t in traced.items()
+    }
     ranks = next(iter(traced.values())).programs.size
     facts = {"format": fmt.FORMAT, "abi": fmt.ABI, "ranks": ranks, "provenance": provenance(), "contract": contract}
-    return bundle.write(path, {**head, **facts}, entries, targets)
+    facts["plan"] = plan_data.to_json(plan) if plan else None
+    return bundle.write(path, {**head, **facts}, entries, targets, view)
 
 
 def _call(function: Any, size: int, opt: Any, data: Any, rank: int) -> Any:
     return function(rank, size, opt, data)
 
 
+def _view(app: App, ranks: int, opt: Any, data: Any, traced: Mapping[str, Traced]) -> Drawn | None:
+    entries = {name: t.programs for name, t in traced.items()}
+    return drawn(functools.partial(_call, app.view, ranks, opt, data), ranks, entries) if app.view else None
+
+
+def _plan(app: App, opt: Any, traced: Mapping[str, Traced]) -> plan_data.Plan | None:
+    return resolve(app.plan(opt), {name: t.programs for name, t in traced.items()}) if app.plan else None
+
+
 def _entry(
-    name: str, doc: str, traced: Traced, targets: Sequence[Target], contract: bool, say: Report
+    name: str,
+    doc: str,
+    traced: Traced,
+    targets: Sequence[Target],
+    contract: bool,
+    say: Report,
+    on_device: frozenset[str],
 ) -> bundle.EntryParts:
     programs = traced.programs
     dump.write(1, f"{name}-programs", dump.programs_text(programs))
@@ -97,7 +123,6 @@ def _entry(
     partitions = [resolved(part) for part in partition(programs)]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
     emitted: dict[str, list[Emitted]] = {}
-    on_device: frozenset[str] = frozenset()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
         cache = opencl.Cache()

@@ -13,6 +13,7 @@ import numpy as np
 from aotato.emit.driver import render
 from aotato.emit.schedule import Emitted
 from aotato.emit.target import Target
+from aotato.emit.view import Drawn
 from aotato.frontend import ir
 from aotato.frontend.adapter.trace import Traced
 from aotato.frontend.app import AppError
@@ -20,6 +21,7 @@ from aotato.frontend.constants import digest
 from aotato.frontend.interpret import Value
 from aotato.runtime_stub import format as fmt
 from aotato.runtime_stub import schedule as sch
+from aotato.runtime_stub import view_data
 
 Array = np.ndarray[Any, Any]
 
@@ -54,7 +56,11 @@ class _Store:
 
 
 def write(
-    path: Path, head: Mapping[str, Any], entries: Mapping[str, EntryParts], targets: Sequence[Target]
+    path: Path,
+    head: Mapping[str, Any],
+    entries: Mapping[str, EntryParts],
+    targets: Sequence[Target],
+    drawn: Drawn | None = None,
 ) -> str:
     """Write the bundle; `head` holds app, options, ranks, provenance and plan. Returns the bundle's digest."""
     store = _Store()
@@ -63,7 +69,10 @@ def write(
         "entries": {name: _entry(store, entries[name]) for name in sorted(entries)},
         "targets": {target.name: {**target.facts(), "fp64": _needs_fp64(store)} for target in targets},
         "target_order": [target.name for target in targets],
+        "views": view_data.to_json(drawn.views) if drawn else None,
     }
+    if drawn:
+        store.arrays.update({f"arrays/{key}": array for key, array in drawn.arrays.items()})
     return fmt.write(path, meta, store.texts, store.arrays)
 
 

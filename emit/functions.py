@@ -12,6 +12,8 @@ import numpy as np
 from constantdict import constantdict
 from loopy.types import NumpyType
 
+from aotato.emit import complex_functions
+
 CTYPES = {
     "bool": "uchar",
     "int8": "char",
@@ -26,18 +28,20 @@ CTYPES = {
     "float64": "double",
 }
 
+LARGEST_POWER = 16
+
 # Python's // and % round towards minus infinity, C's towards zero; numpy gives 0 for division by zero
 _SIGNED = {
     "floordiv": "if (b == 0) return 0; if (b == -1) return (T)(0 - (U)a); T q = a / b; "
     "return q - ((a % b != 0) && ((a < 0) != (b < 0)));",
     "mod": "if (b == 0 || b == -1) return 0; T m = a % b; return (m != 0 && ((m < 0) != (b < 0))) ? m + b : m;",
-    "pow": "U x = (U)a, r = 1; if (b < 0) return a == 1 ? 1 : a == -1 ? ((b & 1) ? -1 : 1) : 0; "
+    "pow": "W x = (W)a, r = 1; if (b < 0) return a == 1 ? 1 : a == -1 ? ((b & 1) ? -1 : 1) : 0; "
     "while (b) { if (b & 1) r *= x; x *= x; b >>= 1; } return (T)r;",
 }
 _UNSIGNED = {
     "floordiv": "return b == 0 ? 0 : a / b;",
     "mod": "return b == 0 ? 0 : a % b;",
-    "pow": "T r = 1; while (b) { if (b & 1) r *= a; a *= a; b >>= 1; } return r;",
+    "pow": "W x = a, r = 1; while (b) { if (b & 1) r *= x; x *= x; b >>= 1; } return (T)r;",
 }
 _FLOAT = {
     "floordiv": "if (b == 0) return a / b; T m = fmod(a, b); T d = (a - m) / b; "
@@ -99,7 +103,10 @@ class CFunction(lp.ScalarCallable):
 
 
 def binary(op: str, dtype: np.dtype[Any]) -> CFunction:
-    """floordiv, mod, pow, min, max, div or rem of two `dtype` values."""
+    """floordiv, mod, pow, min, max, div or rem of two `dtype` values; of complex ones, see `complex_functions`."""
+    if dtype.kind == "c":
+        name, result, definition = complex_functions.binary(op, dtype)
+        return CFunction(name, (dtype.name, dtype.name), result, definition)
     if op in _MINMAX:
         text = _MINMAX[op]["f" if dtype.kind == "f" else "i"]
     else:
@@ -110,13 +117,24 @@ def binary(op: str, dtype: np.dtype[Any]) -> CFunction:
 
 
 def unary(op: str, dtype: np.dtype[Any]) -> CFunction:
-    """A function of `frontend.expr.FUNCTIONS` of one real argument."""
+    """A function of `frontend.expr.FUNCTIONS` of one argument."""
+    if dtype.kind == "c":
+        name, result, definition = complex_functions.unary(op, dtype)
+        return CFunction(name, (dtype.name,), result, definition)
     name, c = f"aot_{op}_{dtype.name}", CTYPES[dtype.name]
     kinds = _UNARY.get(op)
     body = kinds[dtype.kind] if kinds else f"{op}(a)"
     result = np.dtype("uint8") if op == "isnan" else dtype
     definition = _definition(name, c, CTYPES[result.name], "T a", f"return {body};")
     return CFunction(name, (dtype.name,), result.name, definition)
+
+
+def power(dtype: np.dtype[Any], exponent: int) -> CFunction:
+    """A real or integer number to a fixed power, from 1 to LARGEST_POWER, by multiplication."""
+    name, c = f"aot_pow{exponent}_{dtype.name}", CTYPES[dtype.name]
+    steps = "".join("r *= r; " + ("r *= b; " if bit == "1" else "") for bit in f"{exponent:b}"[1:])
+    body = f"{'T' if dtype.kind == 'f' else 'W'} b = a, r = b; {steps}return (T)r;"
+    return CFunction(name, (dtype.name,), dtype.name, _definition(name, c, c, "T a", body))
 
 
 def atan2(dtype: np.dtype[Any]) -> CFunction:
@@ -140,7 +158,9 @@ def to_half() -> CFunction:
 def _definition(name: str, ctype: str, result: str, parameters: str, body: str) -> str:
     unsigned = ctype if ctype.startswith("u") else "u" + ctype
     text = f"inline {result} {name}({parameters}) {{ {body} }}"
-    for short, full in (("T", ctype), ("U", unsigned)):
+    # W wraps around without C's promotion of short operands to int, whose overflow is undefined
+    wrapping = "uint" if ctype in ("char", "uchar", "short", "ushort") else unsigned
+    for short, full in (("T", ctype), ("U", unsigned), ("W", wrapping)):
         text = _word(text, short, full)
     return "static " + text
 

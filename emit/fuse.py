@@ -18,6 +18,9 @@ from aotato.frontend.parts import Part, Partition
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
 
+_Read = tuple[str, tuple[ex.Expr, ...], bool]  # reader, index, whether inside a reduction of the reader
+
+
 @dataclass(frozen=True)
 class Fused:
     """The kernels of a rank in launch order, and the arrays that live only inside one part."""
@@ -59,11 +62,7 @@ def _plan(partition: Partition, part: Part, stored: frozenset[str]) -> _PartPlan
     roots = dict.fromkeys([*urgent, *part.stores])
     closure = _closure(program, tuple(roots), stored)
     readers = _readers(program, closure, roots)
-    materialised = tuple(
-        name
-        for name in program.arrays
-        if name in closure and name not in part.stores and _must_materialise(program, name, readers[name], roots)
-    )
+    materialised = _materialised(program, closure, part.stores, readers, roots)
     in_memory = {*materialised, *part.stores}
     return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, in_memory, stored))
 
@@ -81,9 +80,9 @@ def _closure(program: ir.Program, roots: tuple[str, ...], stored: frozenset[str]
 
 def _readers(
     program: ir.Program, closure: frozenset[str], roots: Mapping[str, None]
-) -> dict[str, list[tuple[str, tuple[ex.Expr, ...], bool]]]:
+) -> dict[str, list[_Read]]:
     """For each array: (reader, index, whether inside a reduction of the reader)."""
-    found: dict[str, list[tuple[str, tuple[ex.Expr, ...], bool]]] = {name: [] for name in closure}
+    found: dict[str, list[_Read]] = {name: [] for name in closure}
     for reader in program.arrays:
         node = program.arrays[reader]
         if reader not in closure or not isinstance(node, ir.Lambda):
@@ -103,40 +102,42 @@ def _reads(expr: ex.Expr, reduced: bool) -> list[tuple[int, tuple[ex.Expr, ...],
     return found
 
 
+def _materialised(
+    program: ir.Program,
+    closure: frozenset[str],
+    stores: tuple[str, ...],
+    readers: Mapping[str, list[_Read]],
+    roots: Mapping[str, None],
+) -> tuple[str, ...]:
+    """Arrays of the closure that get memory inside the part, beside the part's own stores."""
+    found = []
+    weight: dict[str, int] = {}  # expression nodes with elementwise operands written out
+    for name, node in program.arrays.items():
+        if name not in closure or not isinstance(node, ir.Lambda):
+            continue
+        below = (weight.get(node.operands[position], 0) for position, _ in ex.reads(node.expr))
+        weight[name] = sum(1 for _ in ex.walk(node.expr)) + sum(below)
+        if name in stores:
+            weight[name] = 0
+        elif _must_materialise(program, name, weight[name], readers[name], roots):
+            found.append(name)
+            weight[name] = 0
+    return tuple(found)
+
+
 def _must_materialise(
-    program: ir.Program, name: str, readers: list[tuple[str, tuple[ex.Expr, ...], bool]], roots: Mapping[str, None]
+    program: ir.Program, name: str, weight: int, readers: list[_Read], roots: Mapping[str, None]
 ) -> bool:
+    """Reductions, unless one reader reads them once at its own index; and elementwise work too heavy to repeat."""
     node = program.arrays[name]
     assert isinstance(node, ir.Lambda)
-    if not readers:
-        return False
-    weight = _weight(program, name)
-    reduces = _holds_reduction(program, name)
-    if not reduces and weight <= HEAVIEST:
+    reduces = ex.has_reduce(node.expr)
+    if not readers or (not reduces and weight <= HEAVIEST):
         return False
     own = all(index == ex.own_index(len(node.shape)) and not reduced for _, index, reduced in readers)
     same_shape = all(program.arrays[reader].shape == node.shape for reader, _, _ in readers)
     once = len(readers) == 1 and name not in roots
     return not (own and same_shape and (once or not reduces))
-
-
-def _holds_reduction(program: ir.Program, name: str) -> bool:
-    node = program.arrays[name]
-    return isinstance(node, ir.Lambda) and ex.has_reduce(node.expr)
-
-
-def _weight(program: ir.Program, name: str) -> int:
-    """Expression nodes of `name` with elementwise operands written out, up to just past HEAVIEST."""
-    seen: dict[str, int] = {}
-    for other, node in program.arrays.items():
-        if isinstance(node, ir.Lambda):
-            total = sum(1 for _ in ex.walk(node.expr))
-            for position, _ in ex.reads(node.expr):
-                total += seen.get(node.operands[position], 0)
-            seen[other] = min(total, HEAVIEST + 1)
-        if other == name:
-            break
-    return seen.get(name, 0)
 
 
 def _levels(

@@ -8,7 +8,7 @@ import numpy as np
 import pymbolic.primitives as prim
 from loopy.symbolic import TypeCast
 
-from aotato.emit import functions, ranges
+from aotato.emit import complex_functions, functions, ranges
 from aotato.emit.body import explicit_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -44,6 +44,8 @@ class Scalars:
     def neutral(self, op: str, dtype: np.dtype[Any]) -> ex.Expr:
         kept = self.value_dtype(dtype)
         if op in ("min", "max"):
+            if kept.kind == "c":
+                return kept.type(complex(*(2 * (np.inf if op == "min" else -np.inf,))))
             if kept.kind == "f":
                 return kept.type(np.inf if op == "min" else -np.inf)
             info = np.iinfo(kept)
@@ -52,6 +54,8 @@ class Scalars:
 
     def join(self, op: str, dtype: np.dtype[Any], a: ex.Expr, b: ex.Expr) -> ex.Expr:
         match op:
+            case "sum" | "product" if dtype.kind == "c":
+                return self._call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
             case "sum":
                 return self._wrapped(prim.Sum((a, b)), dtype)
             case "product":
@@ -65,13 +69,7 @@ class Scalars:
         raise AssertionError(f"unknown reduction {op}")
 
     def _dtype(self, expr: ex.Expr) -> np.dtype[Any]:
-        def leaf(name: str) -> np.dtype[Any] | None:
-            if name in self.dtypes:
-                return self.dtypes[name]
-            node = self.program.arrays.get(name)
-            return node.dtype if node is not None else None
-
-        return explicit_dtype(expr, leaf)
+        return explicit_dtype(expr, self.program, self.dtypes.get)
 
     def _call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
         self.out.functions[function.name] = function
@@ -147,16 +145,21 @@ class Scalars:
         name = expr.function.name
         arguments = [self._value(parameter, after) for parameter in expr.parameters]
         dtype = self._dtype(expr.parameters[0])
-        if dtype.kind == "c":
-            return prim.Variable(name)(*arguments)
         kept = self.value_dtype(dtype)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
-        return self._call(function, *arguments)
+        result = self._call(function, *arguments)
+        return result if name == "isnan" else self._wrapped(result, dtype)
 
     def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
         value, source = self._value(expr.body, after), self._dtype(expr.body)
         if source == expr.dtype:
             return value
+        if source.kind == "c" and expr.dtype.kind == "b":
+            return self._call(functions.binary("ne", source), value, source.type(0))
+        if source.kind == "c" and expr.dtype.kind != "c":
+            value, source = self._call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
+            if source == expr.dtype:
+                return value
         if expr.dtype.kind == "b":
             return prim.If(prim.Comparison(value, "!=", _literal(source.type(0))), np.uint8(1), np.uint8(0))
         return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)
@@ -168,12 +171,29 @@ class Scalars:
         if isinstance(expr, prim.Min | prim.Max):
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
-            return self._call(functions.binary("pow", self.value_dtype(dtype)), *parts)
+            return self._power(expr, dtype, parts)
+        if isinstance(expr, prim.Comparison) and self._dtype(expr.left).kind == "c":
+            name = complex_functions.COMPARISONS[expr.operator]
+            return self._call(functions.binary(name, self._dtype(expr.left)), *parts)
+        if dtype.kind == "c" and isinstance(expr, prim.Sum | prim.Product | prim.Quotient):
+            return self._complex(expr, dtype, parts)
         if isinstance(expr, prim.LogicalAnd | prim.LogicalOr | prim.LogicalNot | prim.Comparison | prim.If):
             return ex.with_children(expr, parts)
         if dtype.kind == "b":
             return _boolean(expr, parts)
         return self._wrapped(ex.with_children(expr, parts), dtype)
+
+    def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
+        kept, exponent = self.value_dtype(dtype), expr.exponent
+        if type(exponent) is int and kept.kind != "c" and 1 <= exponent <= functions.LARGEST_POWER:
+            return self._wrapped(self._call(functions.power(kept, exponent), parts[0]), dtype)
+        power = kept.type(exponent) if type(exponent) is int else parts[1]
+        return self._wrapped(self._call(functions.binary("pow", kept), parts[0], power), dtype)
+
+    def _complex(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
+        if ex.is_negation(expr):
+            return self._call(functions.unary("neg", dtype), parts[1])
+        return self._chain({prim.Sum: "add", prim.Product: "mul", prim.Quotient: "div"}[type(expr)], dtype, parts)
 
     def _chain(self, op: str, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         if dtype.kind in "iu" and all(isinstance(part, int) for part in parts[1:]):

@@ -32,7 +32,7 @@ def package_files() -> set[Path]:
 
 
 def app_files(app: App) -> set[Path]:
-    """The app's file and what it has imported from its folder; what the environment has installed is known by version."""
+    """The app's file and what it imported from its folder; what an environment has installed counts by version."""
     folders = {path.resolve().parent for path in app.sources}
     environments = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
     return {file for file in _imported() if folders & set(file.parents) and not environments & set(file.parents)}

@@ -16,6 +16,9 @@ _ROOMS = {
         "take",
     ),
     "aotato.frontend.app": ("AppError", "Option", "positive"),
+    "aotato.frontend.lattice": ("vtk_node_order", "vtk_nodes"),
+    "aotato.frontend.plan": ("Call", "Every", "Plan", "Scalar"),
+    "aotato.frontend.view": ("Field", "View"),
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 

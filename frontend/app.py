@@ -48,6 +48,7 @@ class App:
     setup: Callable[..., Any] | None
     plan: Callable[..., Any] | None
     sources: tuple[Path, ...]
+    view: Callable[..., Any] | None = None  # called as `view(rank, size, opt, data)`: see `aotato.frontend.view`
 
 
 def find(app: Any) -> App:
@@ -101,6 +102,7 @@ def _from_module(module: ModuleType) -> App:
         getattr(module, "setup", None),
         getattr(module, "plan", None),
         (Path(file),) if file else (),
+        getattr(module, "view", None),
     )
 
 

@@ -114,6 +114,8 @@ def _eval(expr: Expr, space: Space) -> Value:
     match expr:
         case prim.Sum():
             return bounds.add(parts)
+        case prim.Product() if ex.is_negation(expr) and parts[1].value.dtype.kind == "c":
+            return Value(-parts[1].value, parts[1].bound)
         case prim.Product():
             result = parts[0]
             for part in parts[1:]:

@@ -176,6 +176,14 @@ def own_index(ndim: int) -> tuple[Expr, ...]:
     return tuple(prim.Variable(f"_{axis}") for axis in range(ndim))
 
 
+def is_negation(expr: Expr) -> bool:
+    """Whether `expr` is -x, which pymbolic writes -1 * x: no product, for an infinite complex x."""
+    if not isinstance(expr, prim.Product) or len(expr.children) != 2:
+        return False
+    first = expr.children[0]
+    return isinstance(first, int | float | complex | np.number) and bool(first == -1)
+
+
 def has_reduce(expr: Expr) -> bool:
     return any(isinstance(node, Reduce) for node in walk(expr))
 

@@ -95,11 +95,13 @@ def power(x: Value, y: Value, literal: int | None = None) -> Value:
     if value.dtype.kind == "c":
         slope = np.abs(wide(y.value)) * size / a
         carried = times(slope, x.bound) + times(size * np.abs(np.log(wide(x.value))), y.bound)
-        return settle(value, carried + own, (x, y), (x.bound > 0) & (a <= x.bound))
+        vanishing = (a == 0) & (y.value.imag != 0)  # NaN in older versions of numpy
+        return settle(value, carried + own, (x, y), (x.bound > 0) & (a <= x.bound) | vanishing)
     corners = [np.power(a + s * x.bound, wide(y.value) + t * y.bound) for s in (1, -1) for t in (1, -1)]
     carried = fold(np.maximum, [np.abs(corner - np.power(a, wide(y.value))) for corner in corners])
     carried = np.where((x.bound == 0) & (y.bound == 0), 0.0, carried)
     doubt = (x.bound > 0) & (a <= x.bound) | (x.value < 0) & (y.bound > 0)
+    doubt |= (x.value == -np.inf) & (y.value == 0.5)  # numpy takes the square root for some dtypes
     if literal is not None and literal >= 0:
         carried, doubt = np.power(a + x.bound, literal) - np.power(a, literal), False
     sure = fold(np.logical_and, [np.isinf(corner.astype(value.dtype)) for corner in corners])

@@ -17,6 +17,11 @@ from aotato.frontend.expr import Expr
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
 
+DTYPES = (
+    "bool",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
 ALLREDUCE_OPS = ("sum", "min", "max")
 
 

@@ -4,7 +4,7 @@
     /kernels/<digest>     OpenCL C
     /drivers/<digest>     Python, run by the loader after its digest is checked
     /schedules/<digest>   JSON of `schedule.Schedule`
-    /arrays/<digest>      constants, tables, defaults, self-test data
+    /arrays/<digest>      constants, tables, defaults, self-test data, views
 
 Texts are one-dimensional uint8 datasets. All datasets are contiguous, without filters, links or external storage.
 `/meta` lists every other dataset with its sha256; the root attribute `digest` is the sha256 of `/meta`.
@@ -25,6 +25,7 @@ import h5py
 import numpy as np
 
 from aotato.runtime_stub import schedule as sch
+from aotato.runtime_stub import view_data
 from aotato.runtime_stub.errors import Refusal
 
 FORMAT = 1  # of the container: what this module reads and writes
@@ -67,7 +68,10 @@ class Entry:
 
 @dataclass
 class Bundle:
-    """An open bundle. `meta` holds format, abi, app, options, ranks, provenance, entries, targets, plan, datasets."""
+    """An open bundle.
+
+    `meta` holds format, abi, app, options, ranks, provenance, entries, targets, plan, views, datasets.
+    """
 
     path: Path
     meta: Mapping[str, Any]
@@ -98,6 +102,11 @@ class Bundle:
         return int(self.meta["ranks"])
 
     @property
+    def views(self) -> view_data.Views | None:
+        """The meshes that results are drawn on, if the app gives any. Raises Refusal."""
+        return view_data.of(self.meta)
+
+    @property
     def targets(self) -> Mapping[str, Mapping[str, Any]]:
         found: Mapping[str, Mapping[str, Any]] = self.meta["targets"]
         return found
@@ -115,6 +124,10 @@ class Bundle:
     def array(self, digest: str) -> Array:
         found: Array = np.asarray(self.file[f"arrays/{digest}"][()])
         return found
+
+    def stored_array(self, digest: str) -> Any:
+        """The h5py dataset of an array, to read slices of."""
+        return self.file[f"arrays/{digest}"]
 
     def default(self, entry: str, name: str, rank: int) -> Array:
         signature = next(s for s in self.entries[entry].inputs if s.name == name)

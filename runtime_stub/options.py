@@ -22,6 +22,8 @@ examples:
   mpiexec -n 2 aotato-run ring.h5 --input img1=photo_{rank}.npy --output out.h5
                                                  each rank reads its own file; results of all in one
   aotato-run heat.h5 --set dt=1e-3               a number for a 0-dimensional input
+  aotato-run heat.h5 --steps 1000 --every observe=10 --set dt=1e-3
+                                                 1000 steps of the bundle's loop
   aotato-run --list-devices                      the OpenCL devices of this machine
 
 The exit status is 0, or 1 when the run is refused or fails, or 2 when the command line is wrong.
@@ -47,10 +49,19 @@ def parser() -> argparse.ArgumentParser:
                    help="an input's value: FILE is x.npy or x.h5:DATASET; {rank} in it becomes the rank, "
                         "{rank:04d} with leading zeros; may be repeated")
     p.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
-                   help="the value of a 0-dimensional input; may be repeated")
-    p.add_argument("--output", metavar="FILE", help="write all results to an HDF5 file, as /rank/<r>/<output>")
+                   help="the value of a 0-dimensional input or of a scalar of the loop; may be repeated")
+    p.add_argument("--output", metavar="FILE", help="write all results to an HDF5 file, as /rank/<r>/<output>, and "
+                                                   "what a loop observed as /observed/<entry>/<value>")
+    p.add_argument("--vtk", metavar="FILE", help="write the fields of the app's view to a VTKHDF file for ParaView")
     p.add_argument("--entry", metavar="NAME", help="which entry to call, where the bundle has several")
     p.add_argument("--steps", metavar="N", type=_count, help="run N steps of the bundle's loop")
+    p.add_argument("--until", metavar="T", type=float, help="run the loop until the scalar t is T or more; steps are "
+                                                           "whole, so the last one may pass T")
+    p.add_argument("--every", metavar="ENTRY=K", action="append", default=[],
+                   help="call an entry of the loop every K steps; with `output` or `vtk`, write the --output or --vtk "
+                        "file every K steps ({step} or {step:06d} in its name makes it a file each); may be repeated")
+    p.add_argument("--progress", action="store_true", help="report the steps done on standard error once a second, "
+                                                           "also where that is no terminal")
     p.add_argument("--target", metavar="NAME", help="which of the bundle's mappings to use (default: by the device)")
     p.add_argument("--device", metavar="D", help="number, or part of the name, of an OpenCL device; ranks of a node "
                                                  "share out those that match (default: all GPUs)")

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import h5py
@@ -43,41 +44,54 @@ class About:
         return {"digest": self.digest, "step": self.step, "time": self.time, "scalars": scalars}
 
 
-def check(path: str | Path) -> None:
+def check(path: str | Path, option: str = "--output") -> None:
     """Refuse, before anything runs, a place where no file can be written. For rank 0."""
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         what = "a folder" if path.is_dir() else "a folder that does not exist"
-        raise Refusal(f"expected --output to name a file in an existing folder, but found {path}, {what}"
+        raise Refusal(f"expected {option} to name a file in an existing folder, but found {path}, {what}"
                       f"{'' if path.is_dir() else f' ({path.parent})'}: create it or choose another name")
     try:
         with _part(path).open("wb"):
             pass
         _part(path).unlink()
     except OSError as error:
-        raise Refusal(f"expected a writable place for --output, but found {path} ({error.strerror}): "
+        raise Refusal(f"expected a writable place for {option}, but found {path} ({error.strerror}): "
                       "choose another") from error
 
 
-def write(path: str | Path, world: World, arrays: Mapping[str, Array], about: About) -> None:
-    """Collective. The file appears under its name when it is complete. Raises Refusal on rank 0 if it cannot."""
+def write(path: str | Path, world: World, arrays: Mapping[str, Array], about: About,
+          observed: Mapping[str, Mapping[str, Array]] = MappingProxyType({})) -> None:
+    """Collective. The file appears under its name when it is complete. Raises Refusal on rank 0 if it cannot.
+
+    `observed`, rank 0's, are tables by entry, as `/observed/<entry>/<column>`.
+    """
     if world.rank != 0:
         _send(world.comm, arrays)
         return
+    with appearing(path) as file:
+        file.attrs.update(about.attributes() | {"ranks": world.size})
+        for rank in range(world.size):
+            group = file.create_group(f"rank/{rank}")
+            if rank == 0:
+                _store(group, arrays)
+            else:
+                _receive(world.comm, rank, group)
+        for entry, columns in observed.items():
+            _store(file.create_group(f"observed/{encode_name(entry)}"), columns)
+
+
+@contextlib.contextmanager
+def appearing(path: str | Path, option: str = "--output") -> Iterator[h5py.File]:
+    """A new file, which gets its name when the block has ended well. Raises Refusal if it cannot be written."""
     path, part = Path(path), _part(Path(path))
     try:
         with h5py.File(part, "w") as file:
-            file.attrs.update(about.attributes() | {"ranks": world.size})
-            for rank in range(world.size):
-                group = file.create_group(f"rank/{rank}")
-                if rank == 0:
-                    _store(group, arrays)
-                else:
-                    _receive(world.comm, rank, group)
+            yield file
         os.replace(part, path)
     except (OSError, RuntimeError) as error:
         raise Refusal(f"expected to write {path}, but found {describe(error)}: make room or choose another "
-                      "--output") from error
+                      f"{option}") from error
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
@@ -104,23 +118,34 @@ def _store(group: h5py.Group, arrays: Mapping[str, Array]) -> None:
 
 
 def _send(comm: Any, arrays: Mapping[str, Array]) -> None:
-    mpi = import_mpi()
     comm.send([(name, array.dtype.str, array.shape) for name, array in arrays.items()], 0, _TAG)
     for array in arrays.values():
-        array = np.require(array, requirements="C")
-        for box in boxes(array.shape, array.itemsize):
-            # Synchronous, so that what waits for rank 0 waits here and does not pile up there
-            comm.Ssend((_bytes(array[box]), mpi.BYTE), 0, _TAG)
+        send(comm, array)
 
 
 def _receive(comm: Any, rank: int, group: h5py.Group) -> None:
-    mpi = import_mpi()
     for name, dtype, shape in comm.recv(source=rank, tag=_TAG):
         dataset = group.create_dataset(encode_name(name), shape, np.dtype(dtype))
-        for box in boxes(shape, dataset.dtype.itemsize):
-            piece = np.empty(_extent(shape, box), np.dtype(dtype))
-            comm.Recv((_bytes(piece), mpi.BYTE), rank, _TAG)
+        for box, piece in received(comm, rank, shape, np.dtype(dtype)):
             dataset[box] = piece
+
+
+def send(comm: Any, array: Array) -> None:
+    """Send an array to rank 0 in pieces, which takes them with `received`."""
+    mpi = import_mpi()
+    array = np.require(array, requirements="C")
+    for box in boxes(array.shape, array.itemsize):
+        # Synchronous, so that what waits for rank 0 waits here and does not pile up there
+        comm.Ssend((_bytes(array[box]), mpi.BYTE), 0, _TAG)
+
+
+def received(comm: Any, rank: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[tuple[Any, Array]]:
+    """The pieces of an array that `rank` sends, each with its place."""
+    mpi = import_mpi()
+    for box in boxes(shape, dtype.itemsize):
+        piece = np.empty(_extent(shape, box), dtype)
+        comm.Recv((_bytes(piece), mpi.BYTE), rank, _TAG)
+        yield box, piece
 
 
 def _extent(shape: tuple[int, ...], box: tuple[int | slice, ...]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aotato.runtime_stub import device, options, output, tables, values
+from aotato.runtime_stub import device, loop, options, output, plan_data, tables, values, vtkhdf
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle, Entry
 from aotato.runtime_stub.output import About
@@ -26,6 +26,7 @@ class Ready:
     inputs: Mapping[str, values.Array]
     device: Any  # pyopencl.Device
     target: str
+    loop: loop.Order | None = None  # instead of entry and inputs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,20 +61,32 @@ def run(world: World, bundle: Bundle | None, chosen: Namespace | None, error: Re
     digest = world.first(bundle.digest if bundle else "")
     ready = world.together(lambda: prepare(world, bundle, chosen, digest, error))
     assert bundle is not None and chosen is not None
+    late = None
     with world.abort_hook():
         # Closed only when all went well: freeing what others still use would wait for them
         program = Program(bundle, world, ready.device, ready.target)
         if chosen.selftest:
             text = f"{chosen.file}: {program.selftest()}"
+        elif ready.loop is not None:
+            done = loop.run(program, ready.loop, chosen, bundle.digest)
+            late = done.error
+            steps = f"{done.steps} step{'s' * (done.steps != 1)}"
+            found = device.facts(ready.device)
+            text = tables.summary(chosen.file, steps, world.size, ready.target, found, done.results)
+            text += f"\n{done.sentence()}"
         else:
             results, about = execute(program, ready, chosen, bundle.digest)
             found = device.facts(ready.device)
             text = tables.summary(chosen.file, ready.entry, world.size, ready.target, found, results)
             if chosen.output:
                 output.write(chosen.output, world, results, about)
+            if chosen.vtk:
+                vtkhdf.write(chosen.vtk, world, bundle, results, about)
         if world.speaks and not chosen.quiet:
             print(text, flush=True)
         program.close()
+    if late is not None:
+        raise late
 
 
 def prepare(world: World, bundle: Bundle | None, chosen: Namespace | None, digest: str,
@@ -86,11 +99,19 @@ def prepare(world: World, bundle: Bundle | None, chosen: Namespace | None, diges
     if digest and bundle.digest != digest:
         raise Refusal(f"expected the same bundle as rank 0's ({digest[:12]}), but found {bundle.digest[:12]} in "
                       f"{chosen.file}: give all nodes the same file")
-    if chosen.steps is not None and not bundle.meta.get("plan"):
-        raise Refusal(f"expected a bundle with a loop for --steps, but {chosen.file} has none: leave --steps out")
+    found = plan_data.of(bundle.meta)
+    if loop.wanted(chosen) and (found is None or chosen.entry or chosen.selftest):
+        missing = f"{chosen.file} has none" if found is None else "found --entry or --selftest as well"
+        raise Refusal(f"expected a bundle with a loop for --steps, --until and --every, but {missing}: leave these out")
     if chosen.output and world.rank == 0:
-        output.check(chosen.output)
+        output.check(values.expand(chosen.output, 0, "step"))
+    if chosen.vtk and world.rank == 0:
+        output.check(values.expand(chosen.vtk, 0, "step"), vtkhdf.OPTION)
+    if found is not None and not chosen.entry and not chosen.selftest:
+        return Ready("", {}, *device_of(bundle, world, chosen), loop.read(bundle, found, world.rank, chosen))
     entry = entry_of(bundle, chosen.entry)
+    if chosen.vtk:
+        vtkhdf.check(bundle, [entry.name])
     inputs = {} if chosen.selftest else inputs_of(bundle, entry, world.rank, chosen)
     return Ready(entry.name, inputs, *device_of(bundle, world, chosen))
 

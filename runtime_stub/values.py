@@ -107,12 +107,12 @@ def read(wanted: Wanted, text: str, rank: int) -> Array:
     return check(wanted, array, text)
 
 
-def expand(text: str, rank: int) -> str:
+def expand(text: str, number: int, name: str = "rank") -> str:
     """`{rank}` and `{rank:FORMAT}` replaced; other braces stay. Raises Refusal for a format that is none."""
     try:
-        return re.sub(r"\{rank(?::([^{}]*))?\}", lambda m: format(rank, m[1] or ""), text)
+        return re.sub(rf"\{{{name}(?::([^{{}}]*))?\}}", lambda m: format(number, m[1] or ""), text)
     except ValueError as error:
-        raise Refusal(f"expected a number format as in {{rank:04d}}, but found {text!r}: {error}") from error
+        raise Refusal(f"expected a number format as in {{{name}:04d}}, but found {text!r}: {error}") from error
 
 
 def check(wanted: Wanted, value: Any, origin: str) -> Array:

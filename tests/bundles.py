@@ -9,6 +9,7 @@ from aotato.emit.build import assemble
 from aotato.emit.target import chosen
 from aotato.frontend import ir
 from aotato.frontend.adapter.trace import Traced
+from aotato.frontend.dtypes import make_explicit
 
 
 def write(programs: ir.Programs, path: Path, targets: str = "cpu,gpu") -> Path:
@@ -25,9 +26,17 @@ def _named_by_dtype(programs: ir.Programs) -> ir.Programs:
 
 
 def _renamed(program: ir.Program) -> ir.Program:
-    arrays = {
-        name: dataclasses.replace(node, path=f"{node.path}_{node.dtype.name}") if isinstance(node, ir.Input) else node
-        for name, node in program.arrays.items()
-    }
+    arrays = {name: _written(program, node) for name, node in program.arrays.items()}
     outputs = [ir.Output(f"{o.path}_{arrays[o.array].dtype.name}", o.array) for o in program.outputs]
     return dataclasses.replace(program, arrays=arrays, outputs=tuple(sorted(outputs, key=lambda o: o.path)))
+
+
+def _written(program: ir.Program, node: ir.Node) -> ir.Node:
+    """As tracing leaves nodes: every conversion of a Lambda is written out."""
+    match node:
+        case ir.Input():
+            return dataclasses.replace(node, path=f"{node.path}_{node.dtype.name}")
+        case ir.Lambda():
+            dtypes = [program.arrays[operand].dtype for operand in node.operands]
+            return dataclasses.replace(node, expr=make_explicit(node.expr, dtypes, node.dtype))
+    return node

@@ -74,7 +74,8 @@ def cluster(folder: Path) -> Iterator[Mapping[str, str]]:
     host = socket.gethostname().partition(".")[0]
     conf.write_text(CONF.format(host=host, folder=folder, controller=controller, node=node, cpus=os.cpu_count(),
                                 binding=_binding(host)))
-    variables = {"SLURM_CONF": str(conf), "PATH": PATH}
+    # Where the system's munge runs, Slurm's PMIx offers it too, and a client without that plugin says so at length
+    variables = {"SLURM_CONF": str(conf), "PATH": PATH, "PMIX_MCA_psec": "native"}
     with contextlib.ExitStack() as daemons:
         _daemon(daemons, folder, variables, "munged", "--foreground", "--force", f"--key-file={key}",
                 f"--socket={folder}/munge.socket", f"--pid-file={folder}/munged.pid",

@@ -92,7 +92,7 @@ def test_the_programs_have_every_feature(written: Written):
 def _report(written: Written, failed: dict[str, str]) -> str:
     """What went wrong, each with the whole program and how to get it again."""
     return "\n".join(
-        f"{name}: {why}\n{dumps(written.programs[name])}"
+        f"{name}: {why}\n{''.join(map(dumps, written.programs[name].ranks))}"
         f"(program {int(name[6:10])} of some_programs({EXAMPLES}), python {sys.version.split()[0]})\n"
         for name, why in failed.items()
     )

@@ -14,7 +14,13 @@ _HOMES = {
     "load": "aotato.runtime_stub.load",
     **dict.fromkeys(
         (
+            "Call",
+            "Every",
+            "Field",
             "Option",
+            "Plan",
+            "Scalar",
+            "View",
             "allreduce",
             "array_input",
             "make_distributed_recv",
@@ -23,6 +29,8 @@ _HOMES = {
             "positive",
             "staple_distributed_send",
             "take",
+            "vtk_node_order",
+            "vtk_nodes",
         ),
         "aotato.frontend",
     ),

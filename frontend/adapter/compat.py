@@ -18,14 +18,27 @@ def _find_common_type(array_types: list[Any], scalar_types: list[Any]) -> np.dty
     return np.result_type(*(array_types or scalar_types))
 
 
+_MARK = "pytato.bool8"
+
+
 class _Numpy(types.ModuleType):
     """numpy as `pytato.array` of 2021.2 expects it; names that numpy 2 removed are added here alone."""
 
-    bool8 = np.bool_
+    NaN = np.nan
     find_common_type = staticmethod(_find_common_type)
+
+    @property
+    def bool8(self) -> np.dtype[Any]:
+        """A dtype object of its own each time, by which `says_bool8` knows it again."""
+        return np.dtype(np.bool_, metadata={_MARK: True})  # type: ignore[call-overload,no-any-return]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
+
+
+def says_bool8(dtype: Any) -> bool:
+    """Whether pytato 2021.2 wrote `np.bool8` where this dtype of an index lambda comes from."""
+    return dtype is np.bool_ or _MARK in (getattr(dtype, "metadata", None) or {})
 
 
 def install() -> None:

@@ -51,10 +51,20 @@ def index_lambda(node: PytatoArray) -> PytatoArray:
             return to_index_lambda(node)
         except CannotBeLoweredToIndexLambda:
             raise UnsupportedNode(f"pytato node {type(node).__name__} is not supported") from None
+        except Exception as error:
+            raise _refused(node, error) from error
     method = getattr(_OneNode(), getattr(node, "_mapper_method", ""), None)
     if method is None:
         raise UnsupportedNode(f"pytato node {type(node).__name__} is not supported")
-    return method(node)
+    try:
+        return method(node)
+    except Exception as error:
+        raise _refused(node, error) from error
+
+
+def _refused(node: PytatoArray, error: Exception) -> UnsupportedNode:
+    why = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return UnsupportedNode(f"pytato cannot lower its own node {type(node).__name__} ({why})")
 
 
 if not compat.HAS_LOWERING:
@@ -69,15 +79,32 @@ if not compat.HAS_LOWERING:
         def rec(self, node: PytatoArray) -> PytatoArray:
             return node
 
+        def map_reshape(self, node: PytatoArray) -> PytatoArray:
+            """pytato's, which takes 0-dimensional arrays for 1-dimensional ones."""
+            array = node.array
+            if node.shape and array.shape:
+                return super().map_reshape(node)
+            element = prim.Variable("_in0")[(0,) * array.ndim] if array.ndim else prim.Variable("_in0")
+            return IndexLambda(element, node.shape, array.dtype, {"_in0": array})
+
 
 def lower(node: PytatoArray) -> Lowered:
     """The expression of `node` and the arrays it reads."""
     lam = index_lambda(node)
     conversion = _Conversion(lam.bindings)
     expr = conversion.convert(lam.expr)
+    if lam is node and _is_logical_not(node, expr):
+        expr = prim.LogicalNot(expr)
     read = tuple(lam.bindings[name] for name in conversion.names)
     unread = tuple(lam.bindings[name] for name in sorted(lam.bindings) if name not in conversion.names)
     return Lowered(expr, read, unread)
+
+
+def _is_logical_not(node: PytatoArray, expr: ex.Expr) -> bool:
+    """Whether pytato 2021.2's `logical_not` made `node`: it writes its operand, and bool8 as dtype, nothing else."""
+    if compat.HAS_LOWERING or not compat.says_bool8(node.dtype) or list(node.bindings) != ["_in0"]:
+        return False
+    return expr == ex.read(0, ex.own_index(node.ndim)) and node.dtype is not node.bindings["_in0"].dtype
 
 
 class _Conversion:

@@ -24,7 +24,7 @@ from aotato.frontend.adapter.nodes import (
     recv_line,
 )
 from aotato.frontend.constants import digest
-from aotato.frontend.dtypes import make_explicit
+from aotato.frontend.dtypes import dtype_of, make_explicit
 from aotato.frontend.text import expr_text
 
 PytatoArray = Any
@@ -163,14 +163,14 @@ class _Tracer:
                 raise TraceError(f"size parameter {node.name!r}: array sizes must be known at build time")
             case NamedArray() if hasattr(node._container, "_data"):
                 return node.expr, (node.expr,)
-        for extent in node.shape:
+        for extent in self._shape(node):
             if not isinstance(extent, int | np.integer):
                 kind = type(node).__name__
                 raise TraceError(f"a {kind} has a symbolic size; array sizes must be known at build time")
         try:
             lowered = lower(node)
         except UnsupportedNode as error:
-            raise TraceError(f"entry {self.entry!r} on rank {self.rank}: {error}") from None
+            raise self._mistake(node, str(error)) from None
         return lowered, (*lowered.operands, *lowered.unread)
 
     def _define(self, node: PytatoArray, lowered: Any) -> str:
@@ -179,24 +179,48 @@ class _Tracer:
             case Placeholder():
                 return self._input(node, shape)
             case DataWrapper():
-                return self._constant(node.data, node.dtype)
+                return self._constant(node.data, self._dtype(node))
             case DistributedRecv():
                 tag = self.tags.number(node.comm_tag)
-                return self._add(ir.Recv(int(node.src_rank), tag, shape, np.dtype(node.dtype), recv_line(node)))
+                return self._add(ir.Recv(int(node.src_rank), tag, shape, self._dtype(node), recv_line(node)))
             case DistributedSendRefHolder():
                 self._send(node.send)
                 return self.names[id(node.passthrough_data)]
             case AllreduceNode():
                 operand = self.names[id(node.operand)]
-                return self._add(ir.Allreduce(operand, node.op, shape, np.dtype(node.dtype), node.line.where))
+                return self._add(ir.Allreduce(operand, node.op, shape, self._dtype(node), node.line.where))
             case NamedArray() if hasattr(node._container, "_data"):
                 return self.names[id(lowered)]
         return self._lambda(node, lowered, shape)
 
+    def _mistake(self, node: PytatoArray, what: str) -> TraceError:
+        where = line_of(node.tags)
+        return TraceError(
+            f"entry {self.entry!r} on rank {self.rank}: a pytato {type(node).__name__}{f' ({where})' if where else ''}: {what}"
+        )
+
+    def _shape(self, node: PytatoArray) -> Any:
+        try:
+            return node.shape
+        except Exception as error:
+            raise self._mistake(node, f"pytato gives it no shape ({type(error).__name__}: {error})") from error
+
+    def _dtype(self, node: PytatoArray) -> ir.DType:
+        """The declared dtype without byte order and metadata."""
+        dtype = np.dtype(node.dtype)
+        if dtype.name not in ir.DTYPES:
+            raise self._mistake(node, f"dtype {dtype} is none of {', '.join(ir.DTYPES)}")
+        return np.dtype(dtype.name)
+
     def _lambda(self, node: PytatoArray, lowered: Any, shape: ir.Shape) -> str:
         names = [self.names[id(operand)] for operand in lowered.operands]
-        dtype = np.dtype(node.dtype)
-        expr = make_explicit(lowered.expr, [self.arrays[name].dtype for name in names], dtype)
+        dtype = self._dtype(node)
+        try:
+            dtypes = [self.arrays[name].dtype for name in names]
+            _check_negation(lowered.expr, dtypes, dtype)
+            expr = make_explicit(lowered.expr, dtypes, dtype)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise self._mistake(node, f"numpy has no such operation: {error}") from None
         expr, operands = _merged_operands(expr, names)
         if _is_own_read(expr, shape, self.arrays[operands[0]] if operands else None) and not _is_stored(node.tags):
             return operands[0]
@@ -207,7 +231,7 @@ class _Tracer:
             raise TraceError(f"entry {self.entry!r} reads a placeholder without a name; give it one")
         described = next((tag for tag in node.tags if isinstance(tag, Described)), None)
         path = described.path if described else node.name
-        wanted = ir.Input(path, shape, np.dtype(node.dtype))
+        wanted = ir.Input(path, shape, self._dtype(node))
         for name, known in self.arrays.items():
             if isinstance(known, ir.Input) and known.path == path and known != wanted:
                 raise TraceError(
@@ -241,6 +265,14 @@ class _Tracer:
             self.known[key] = f"v{len(self.arrays)}"
             self.arrays[self.known[key]] = node
         return self.known[key]
+
+
+def _check_negation(expr: Any, dtypes: list[ir.DType], dtype: ir.DType) -> None:
+    """Raise TypeError for -x and x - y of booleans, whose -1 * x would be a number."""
+    terms = expr.children if isinstance(expr, prim.Sum) else (expr,)
+    for term in terms if dtype == np.bool_ else ():
+        if ex.is_negation(term) and dtype_of(term.children[1], dtypes) == np.bool_:
+            raise TypeError("a boolean has no negative, and two of them no difference; use logical_not or ^")
 
 
 def _pruned(program: ir.Program) -> ir.Program:
