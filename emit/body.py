@@ -129,6 +129,9 @@ def _reduction(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.
         body = ex.Cast(np.dtype(bool), body)
     if not bounds:
         return body
+    if not _terms(ex.Reduce(expr.op, tuple(bounds), body)):
+        # The minimum of nothing is needed nowhere, or the program would have been refused
+        return dtype_of(b, body).type(1 if expr.op in ("product", "all") else 0)
     value = _new(b, dtype_of(b, body), body, ex.Reduce(expr.op, tuple(bounds), body))
     value.uses += 1
     return prim.Variable(value.name)

@@ -132,9 +132,11 @@ class Scalars:
         else:
             terms = []
             for axis, index in enumerate(expr.index_tuple):
+                if shape[axis] == 1:
+                    continue
                 stride = ir.size(shape[axis + 1 :])
                 value = self._value(index, after)
-                if not (isinstance(value, int) and value == 0) and shape[axis] != 1:
+                if not (isinstance(value, int) and value == 0):
                     terms.append(value if stride == 1 else prim.Product((stride, value)))
             flat = 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
         value = prim.Subscript(prim.Variable(argument), (flat + first if first else flat,))
@@ -206,9 +208,9 @@ class Scalars:
     def _division(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         """C's own division where both operands are known not to be negative: the common case of indices."""
         top, bottom = ex.children(expr)
-        found = self._range(top), self._range(bottom)
+        over, under = self._range(top), self._range(bottom)
         op = _BINARY[type(expr)]
-        if all(found) and found[0][0] >= 0 and found[1][0] > 0:
+        if over and under and over[0] >= 0 and under[0] > 0:
             op = "div" if op == "floordiv" else "rem"
         return self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
 
