@@ -125,7 +125,7 @@ def _scalars(found: plan_data.Plan, signature: list[Wanted], texts: list[str]) -
 def run(program: Program, order: Order, chosen: Namespace, digest: str) -> Done:
     """Collective: the loop, and all result files. Raises Refusal."""
     world, found = program.world, order.plan
-    runner = Runner(program, found)
+    runner = program.runner
     loud = world.speaks and not chosen.quiet
     observed = Observed(found, runner.values, loud)
     results = _Results(program, runner, chosen, digest, observed, order)

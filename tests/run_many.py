@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from pathlib import Path
 
 from mpi4py import MPI
@@ -23,6 +24,7 @@ def main() -> int:
     for line in Path(sys.argv[1]).read_text().splitlines():
         chosen = options.parse(shlex.split(line))
         with Bundle.open(chosen.file) as bundle:
+            _meet(everyone)
             comm = everyone.Split(0 if everyone.rank < bundle.ranks else MPI.UNDEFINED, everyone.rank)
             if comm == MPI.COMM_NULL:
                 continue
@@ -33,6 +35,13 @@ def main() -> int:
                 return world.report(refusal)
             comm.Free()
     return 0
+
+
+def _meet(everyone: MPI.Comm) -> None:
+    """A barrier that leaves the cores to those who are not there yet."""
+    request = everyone.Ibarrier()
+    while not request.Test():
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":
