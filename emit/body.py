@@ -16,8 +16,8 @@ import pymbolic.primitives as prim
 
 from aotato.emit import ranges
 from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store
+from aotato.frontend import dtypes, ir
 from aotato.frontend import expr as ex
-from aotato.frontend import ir
 from aotato.frontend.text import expr_text
 
 GROUPED_TERMS = 256  # a reduction of at least so many terms over few results is shared by a work-group
@@ -116,6 +116,10 @@ def _inlined(b: _Builder, expr: ex.Expr, node: ir.Lambda, own: dict[str, ex.Expr
 
 
 def _reduction(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.Expr]) -> ex.Expr:
+    if not _terms(expr):
+        # Without its body, whose values would have no loop; the minimum of nothing is needed nowhere, or it is refused
+        dtype = dtypes.dtype_of(expr, [b.program.arrays[operand].dtype for operand in node.operands])
+        return dtype.type(1 if expr.op in ("product", "all") else 0)
     bounds = []
     inner = dict(own)
     for name, lower, upper in expr.bounds:
@@ -129,9 +133,6 @@ def _reduction(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.
         body = ex.Cast(np.dtype(bool), body)
     if not bounds:
         return body
-    if not _terms(ex.Reduce(expr.op, tuple(bounds), body)):
-        # The minimum of nothing is needed nowhere, or the program would have been refused
-        return dtype_of(b, body).type(1 if expr.op in ("product", "all") else 0)
     value = _new(b, dtype_of(b, body), body, ex.Reduce(expr.op, tuple(bounds), body))
     value.uses += 1
     return prim.Variable(value.name)
