@@ -318,7 +318,10 @@ class Program:
             result[...] = host[output.offset : output.offset + result.nbytes].view(output.dtype).reshape(output.shape)
         elif result.nbytes:
             source = self.last[schedule.entry].resolve(output.buffer)
-            self.cl.enqueue_copy(self.queue, result, source, src_offset=output.offset)
+            # What lies in a message may still be on its way up, on the other queue
+            moved = self.bindings[schedule.entry].events.moved.get(output.buffer)
+            waits = [moved] if moved is not None else None
+            self.cl.enqueue_copy(self.queue, result, source, src_offset=output.offset, wait_for=waits)
         return result
 
     def selftest(self) -> str:

@@ -25,6 +25,7 @@ from aotato.frontend.adapter.nodes import (
 )
 from aotato.frontend.constants import digest
 from aotato.frontend.dtypes import dtype_of, make_explicit
+from aotato.frontend.normalise import normalise
 from aotato.frontend.text import expr_text
 
 PytatoArray = Any
@@ -53,7 +54,7 @@ class Traced:
 
 def trace(entry: str, ranks: int, function: Callable[[int], Any]) -> Traced:
     """Call `function(rank)` for every rank and translate what it returns, a nest of pytato arrays."""
-    tags = _Tags()
+    tags = _Tags(entry)
     tracers = [_Tracer(entry, rank, tags) for rank in range(ranks)]
     programs = tuple(tracer.program(dict(flatten(function(tracer.rank), entry))) for tracer in tracers)
     return Traced(ir.Programs(entry, programs, tuple(tags.texts)), tuple(tracer.facts for tracer in tracers))
@@ -100,7 +101,8 @@ def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 class _Tags:
     """Communication tags of all ranks, numbered by first appearance; compared by equality only."""
 
-    def __init__(self) -> None:
+    def __init__(self, entry: str) -> None:
+        self.entry = entry
         self.numbers: dict[Hashable, int] = {}
         self.texts: list[str] = []
 
@@ -108,7 +110,9 @@ class _Tags:
         try:
             known = self.numbers.get(tag)
         except TypeError:
-            raise TraceError(f"the communication tag {tag!r} is not hashable") from None
+            raise TraceError(
+                f"the communication tag {tag!r} of entry {self.entry!r} is not hashable; use a number, text or tuple"
+            ) from None
         if known is None:
             known = self.numbers[tag] = len(self.texts)
             self.texts.append(tag.__name__ if isinstance(tag, type) else repr(tag))
@@ -220,7 +224,7 @@ class _Tracer:
             expr = make_explicit(lowered.expr, dtypes, dtype)
         except (OverflowError, TypeError, ValueError) as error:
             raise self._mistake(node, f"numpy has no such operation: {error}") from None
-        expr, operands = _merged_operands(expr, names)
+        expr, operands = normalise(expr, names, shape)
         if _is_own_read(expr, shape, self.arrays[operands[0]] if operands else None) and not _is_stored(node.tags):
             return operands[0]
         return self._add(ir.Lambda(expr, operands, shape, dtype, _is_stored(node.tags)))
@@ -302,20 +306,6 @@ def _renamed(node: ir.Node, new: Mapping[str, str]) -> ir.Node:
         case ir.Input() | ir.Const() | ir.Recv():
             return node
     raise AssertionError(f"unknown node {type(node).__name__}")
-
-
-def _merged_operands(expr: Any, names: list[str]) -> tuple[Any, tuple[str, ...]]:
-    """Operands that became one array take one position."""
-    unique = list(dict.fromkeys(names))
-    if len(unique) == len(names):
-        return expr, tuple(names)
-
-    def rule(node: Any) -> Any:
-        if isinstance(node, prim.Subscript):
-            return ex.read(unique.index(names[ex.operand_position(node)]), node.index_tuple)
-        return node
-
-    return ex.rewrite(expr, rule), tuple(unique)
 
 
 def _is_own_read(expr: Any, shape: ir.Shape, operand: ir.Node | None) -> bool:
