@@ -14,6 +14,7 @@ from pytato.array import Array, DataWrapper, NamedArray, Placeholder, SizeParam
 
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
+from aotato.frontend.adapter import calls
 from aotato.frontend.adapter.lower import UnsupportedNode, lower
 from aotato.frontend.adapter.nodes import (
     AllreduceNode,
@@ -167,6 +168,9 @@ class _Tracer:
                 raise TraceError(f"size parameter {node.name!r}: array sizes must be known at build time")
             case NamedArray() if hasattr(node._container, "_data"):
                 return node.expr, (node.expr,)
+            case NamedArray() if calls.is_call(node):
+                array = calls.inlined(node)
+                return array, (array,)
         for extent in self._shape(node):
             if not isinstance(extent, int | np.integer):
                 kind = type(node).__name__
@@ -193,7 +197,7 @@ class _Tracer:
             case AllreduceNode():
                 operand = self.names[id(node.operand)]
                 return self._add(ir.Allreduce(operand, node.op, shape, self._dtype(node), node.line.where))
-            case NamedArray() if hasattr(node._container, "_data"):
+            case NamedArray() if hasattr(node._container, "_data") or calls.is_call(node):
                 return self.names[id(lowered)]
         return self._lambda(node, lowered, shape)
 
@@ -221,6 +225,7 @@ class _Tracer:
         try:
             dtypes = [self.arrays[name].dtype for name in names]
             _check_negation(lowered.expr, dtypes, dtype)
+            _check_nothing(lowered.expr, shape)
             expr = make_explicit(lowered.expr, dtypes, dtype)
         except (OverflowError, TypeError, ValueError) as error:
             raise self._mistake(node, f"numpy has no such operation: {error}") from None
@@ -276,6 +281,16 @@ def _check_negation(expr: Any, dtypes: list[ir.DType], dtype: ir.DType) -> None:
     for term in terms if dtype == np.bool_ else ():
         if ex.is_negation(term) and dtype_of(term.children[1], dtypes) == np.bool_:
             raise TypeError("a boolean has no negative, and two of them no difference; use logical_not or ^")
+
+
+def _check_nothing(expr: Any, shape: ir.Shape) -> None:
+    """Raise ValueError for a minimum or maximum over no elements that no condition guards."""
+    if not ir.size(shape) or isinstance(expr, prim.If):
+        return
+    if isinstance(expr, ex.Reduce) and expr.op in ("min", "max") and any(up <= low for _, low, up in expr.bounds):
+        raise ValueError(f"{expr.op} over no elements")
+    for child in ex.children(expr):
+        _check_nothing(child, shape)
 
 
 def _pruned(program: ir.Program) -> ir.Program:
