@@ -88,6 +88,11 @@ def binary(op: str, dtype: np.dtype[Any]) -> tuple[str, str, str]:
     return _function(op, _BINARY[op], "C a, C b", dtype)
 
 
+def number(dtype: np.dtype[Any]) -> tuple[str, str, str]:
+    """(name, result dtype, definition) of the function that makes a complex number of two real ones."""
+    return _function("complex", "C: return new(a, b);", "T a, T b", dtype)
+
+
 def _function(op: str, text: str, parameters: str, dtype: np.dtype[Any]) -> tuple[str, str, str]:
     real = np.dtype(f"f{dtype.itemsize // 2}").name
     kind, _, body = text.partition(": ")

@@ -137,6 +137,13 @@ def power(dtype: np.dtype[Any], exponent: int) -> CFunction:
     return CFunction(name, (dtype.name,), dtype.name, _definition(name, c, c, "T a", body))
 
 
+def complex_number(dtype: np.dtype[Any]) -> CFunction:
+    """A complex number of its two parts."""
+    name, result, definition = complex_functions.number(dtype)
+    part = np.zeros((), dtype).real.dtype.name
+    return CFunction(name, (part, part), result, definition)
+
+
 def atan2(dtype: np.dtype[Any]) -> CFunction:
     name, c = f"aot_atan2_{dtype.name}", CTYPES[dtype.name]
     definition = _definition(name, c, c, "T a, T b", "return atan2(a, b);")

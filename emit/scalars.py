@@ -45,7 +45,8 @@ class Scalars:
         kept = self.value_dtype(dtype)
         if op in ("min", "max"):
             if kept.kind == "c":
-                return kept.type(complex(*(2 * (np.inf if op == "min" else -np.inf,))))
+                end = np.zeros((), kept).real.dtype.type(np.inf if op == "min" else -np.inf)
+                return self._call(functions.complex_number(kept), end, end)
             if kept.kind == "f":
                 return kept.type(np.inf if op == "min" else -np.inf)
             info = np.iinfo(kept)
@@ -84,6 +85,9 @@ class Scalars:
     def _value(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
         if isinstance(expr, prim.Variable):
             return self._variable(expr.name, after)
+        if isinstance(expr, np.complexfloating) and not np.isfinite(expr):
+            # loopy's literal would be `real + imag * I`, in which an infinity makes NaNs
+            return self._call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
         if ex.is_leaf(expr):
             return _literal(expr)
         if isinstance(expr, prim.Subscript):
@@ -238,7 +242,7 @@ def _literal(value: Any) -> ex.Expr:
     if isinstance(value, bool | np.bool_):
         return np.uint8(value)
     if isinstance(value, np.float16):
-        return np.float32(value)
+        value = np.float32(value)
     if isinstance(value, float | np.floating) and np.isnan(value):
         return prim.NaN(np.float32 if isinstance(value, np.float32) else np.float64)
     return value

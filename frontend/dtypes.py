@@ -212,6 +212,8 @@ def _typed_leaf(expr: Expr) -> Typed:
 def _typed_power(parts: Sequence[Typed]) -> Typed:
     (base, exponent), types = parts, [typ for _, typ in parts]
     loop, typ = _resolve(prim.Power, types)
+    if isinstance(exponent[0], np.integer) and _same(typ, base[1]):
+        exponent = (int(exponent[0]), int)  # main converts numbers to the dtype of the result
     if not (_is_literal(exponent[0]) and exponent[1] is int):
         return prim.Power(_convert(base, loop[0]), _convert(exponent, loop[1])), typ
     if loop[0].kind in "biu" and exponent[0] < 0:

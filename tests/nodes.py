@@ -13,6 +13,7 @@ from aotato.emit.build import assemble
 from aotato.emit.target import chosen
 from aotato.frontend.adapter import compat
 from aotato.frontend.adapter.trace import Traced, trace
+from aotato.frontend.ir import Input
 from aotato.frontend.interpret import Value, assert_agrees, run
 
 compat.install()
@@ -57,10 +58,11 @@ class Batch:
         """Raise AssertionError naming every output that differs; `known` is the share of elements with a bound."""
         traced = self.traced()
         assemble({"step": traced}, path, chosen(target), HEAD)
-        native = {name: x.astype(x.dtype.newbyteorder("=")) for name, x in self.inputs.items()}
+        inputs = {node.path: self.inputs[node.path] for _, node in traced.programs.ranks[0].of_type(Input)}
+        native = {name: x.astype(x.dtype.newbyteorder("=")) for name, x in inputs.items()}
         values = run(traced.programs, [native])[0]
         with aotato.load(path) as program:
-            device = program(**self.inputs)
+            device = program(**inputs)
         report(values, device, self.expected, known)
 
 

@@ -17,7 +17,7 @@ from aotato.frontend.adapter.trace import TraceError
 from nodes import DTYPES, HEAD, Batch, placeholder, sample
 from nodes_cases import GROUPS, index_lambda
 
-KNOWN = 0.85  # the share of elements whose bound is finite, over special numbers too
+KNOWN = 0.75  # the share of elements whose bound is finite, though the numbers are chosen to be difficult
 OF_ALL_DTYPES = [(group, dtype) for group, (_, dtypes) in GROUPS.items() for dtype in dtypes]
 
 
@@ -122,7 +122,7 @@ REFUSED = {
         "IndexLambda: function 'erf' is not supported",
     ),
     "an unknown dtype": (lambda: placeholder("x", (3,), "longdouble") + 1, "Placeholder: dtype .* is none of"),
-    "the maximum of nothing": (lambda: pt.amax(pt.zeros((3, 0)), axis=1), "IndexLambda: max over no elements"),
+    "the maximum of nothing": (lambda: pt.amax(pt.zeros((3, 0)), axis=1), "IndexLambda: .*max over no elements"),
     "a symbolic size": (lambda: placeholder("x", (pt.make_size_param("n"),), "float64") + 1, "size"),
 }
 

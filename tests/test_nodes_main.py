@@ -18,6 +18,7 @@ from aotato.frontend.adapter.trace import Traced
 from aotato.frontend.constants import digest
 from aotato.frontend.interpret import run
 from aotato.frontend.text import dumps, parse
+from nodes_cases import ALIKE, alike
 from nodes import HEAD, declared, report
 
 HERE = Path(__file__).with_name("programs")
@@ -58,4 +59,9 @@ def test_text_is_what_main_gives(name):
 
 
 def test_no_text_without_a_case():
-    assert {path.stem for path in HERE.glob("*.txt")} == set(CASES)
+    assert {path.stem for path in HERE.glob("*.txt")} == {*CASES, *(f"alike_{group}" for group in ALIKE)}
+
+
+@pytest.mark.parametrize("group", ALIKE)
+def test_both_pytatos_give_one_program(group):
+    assert dumps(alike(group).traced().programs.ranks[0]) == (HERE / f"alike_{group}.txt").read_text()

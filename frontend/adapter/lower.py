@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,10 @@ def index_lambda(node: PytatoArray) -> PytatoArray:
     if method is None:
         raise UnsupportedNode(f"pytato node {type(node).__name__} is not supported")
     try:
-        return method(node)
+        with warnings.catch_warnings():
+            # `Variable[()]` will be a Subscript instead of the Variable: either is understood here
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return method(node)
     except Exception as error:
         raise _refused(node, error) from error
 

@@ -15,8 +15,9 @@ from aotato.frontend.adapter.trace import trace
 from aotato.frontend.text import dumps
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 from cases import CASES, Case  # noqa: E402
+from nodes_cases import ALIKE, alike  # noqa: E402
 
 
 def program(case: Case) -> Any:
@@ -34,6 +35,8 @@ def main() -> None:
         (HERE / f"{name}.txt").write_text(dumps(traced))
         for digest, array in traced.constants.items():
             constants[digest] = [np.asarray(array).dtype.name, list(array.shape), array.ravel().tolist()]
+    for group in ALIKE:
+        (HERE / f"alike_{group}.txt").write_text(dumps(alike(group).traced().programs.ranks[0]))
     (HERE / "constants.json").write_text(json.dumps(constants, sort_keys=True, indent=1) + "\n")
 
 
