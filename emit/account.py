@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pymbolic.primitives as prim
@@ -115,7 +116,7 @@ def _unknown(index: ex.Expr, extents: Mapping[str, tuple[int, int]], program: ir
     return False
 
 
-def _flat_indices(node, names, extents, shape, program):  # type: ignore[no-untyped-def]
+def _flat_indices(node: Any, names: Any, extents: Any, shape: ir.Shape, program: ir.Program) -> Iterator[Any]:
     """Flat positions read, in chunks along the first index variable."""
     if not names:
         yield _evaluate(node, {}, shape, program)
@@ -129,22 +130,23 @@ def _flat_indices(node, names, extents, shape, program):  # type: ignore[no-unty
         yield _evaluate(node, dict(zip(names, mesh, strict=True)), shape, program)
 
 
-def _evaluate(node, values, shape, program):  # type: ignore[no-untyped-def]
+def _evaluate(node: Any, values: Mapping[str, Any], shape: ir.Shape, program: ir.Program) -> Any:
     flat = 0
     for index, extent in zip(node.index_tuple, shape, strict=True):
         flat = flat * extent + np.clip(_integer(index, values, program), 0, max(0, extent - 1))
     return np.asarray(flat)
 
 
-def _integer(index, values, program):  # type: ignore[no-untyped-def]
+def _integer(index: ex.Expr, values: Mapping[str, Any], program: ir.Program) -> Any:
     """An index expression over numpy integers."""
     if isinstance(index, prim.Variable):
         return values[index.name]
     if ex.is_leaf(index):
         return int(index)
     if isinstance(index, prim.Subscript):
-        constant = program.constants[program.arrays[index.aggregate.name].digest]
-        return constant[tuple(_integer(i, values, program) for i in index.index_tuple)]
+        source = program.arrays[index.aggregate.name]
+        assert isinstance(source, ir.Const)
+        return program.constants[source.digest][tuple(_integer(i, values, program) for i in index.index_tuple)]
     parts = [_integer(child, values, program) for child in ex.children(index)]
     match index:
         case prim.Sum():

@@ -88,7 +88,7 @@ def _planned(
 
 def _closure(program: ir.Program, roots: tuple[str, ...], in_memory: frozenset[str]) -> tuple[str, ...]:
     needed = set(roots)
-    for name in reversed(program.arrays):
+    for name in reversed(list(program.arrays)):
         if name in needed:
             for operand in ir.operands(program.arrays[name]):
                 if isinstance(program.arrays[operand], ir.Lambda) and operand not in in_memory:

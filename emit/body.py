@@ -160,6 +160,10 @@ def _reduction(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.
         return _unrolled(b, expr, node, own)
     if not expr.bounds:
         return _reduced_body(b, expr, node, own)
+    if not _terms(expr):
+        # The minimum of nothing is needed nowhere, or the program would have been refused
+        body = _reduced_body(b, expr, node, {**own, **{name: lower for name, lower, _ in expr.bounds}})
+        return dtype_of(b, body).type(1 if expr.op in ("product", "all") else 0)
     # Reductions over the same range share a loop, unless one needs the other's result
     attempt = 0
     while True:

@@ -149,7 +149,7 @@ def _elements(program: ir.Program) -> int:
 
 
 def _test_inputs(program: ir.Program, traced: Traced, rank: int) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for _, node in program.of_type(ir.Input):
         facts = traced.inputs[rank].get(node.path)
         default = facts.default if facts else None

@@ -26,7 +26,8 @@ _UNARY = {
     "if (a.real >= 0) { T t = sqrt(a.real / 2 + m / 2); return new(t, a.imag / (2 * t)); } "
     "T t = sqrt(m / 2 - a.real / 2); return new(fabs(a.imag) / (2 * t), copysign(t, a.imag));",
     "exp": "C: T c, s = sincos(a.imag, &c), e = exp(a.real); return a.imag == 0 ? new(e, a.imag) : new(e * c, e * s);",
-    "log": "C: T m = hypot(a.real, a.imag), g = fmax(fabs(a.real), fabs(a.imag)), l = fmin(fabs(a.real), fabs(a.imag)); "
+    "log": "C: T m = hypot(a.real, a.imag); "
+    "T g = fmax(fabs(a.real), fabs(a.imag)), l = fmin(fabs(a.real), fabs(a.imag)); "
     "T r = m > (T)0.5 && m < 2 ? log1p((g - 1) * (g + 1) + l * l) / 2 : log(m); "
     "return new(r, atan2(a.imag, a.real));",
     "log10": "C: C l = aot_log_F(a); T k = (T)0.43429448190325182765; return new(l.real * k, l.imag * k);",
@@ -83,7 +84,7 @@ def unary(op: str, dtype: np.dtype[Any]) -> tuple[str, str, str]:
 
 
 def binary(op: str, dtype: np.dtype[Any]) -> tuple[str, str, str]:
-    """(name, result dtype, definition) of pow, div, eq, ne, lt, le, gt, ge, min, max, add or mul of two complex numbers."""
+    """(name, result dtype, definition) of pow, div, a comparison, min, max, add or mul of two complex numbers."""
     return _function(op, _BINARY[op], "C a, C b", dtype)
 
 

@@ -124,9 +124,9 @@ def unary(op: str, dtype: np.dtype[Any]) -> CFunction:
     name, c = f"aot_{op}_{dtype.name}", CTYPES[dtype.name]
     kinds = _UNARY.get(op)
     body = kinds[dtype.kind] if kinds else f"{op}(a)"
-    result = np.dtype("uint8") if op == "isnan" else dtype
-    definition = _definition(name, c, CTYPES[result.name], "T a", f"return {body};")
-    return CFunction(name, (dtype.name,), result.name, definition)
+    result = "uint8" if op == "isnan" else dtype.name
+    definition = _definition(name, c, CTYPES[result], "T a", f"return {body};")
+    return CFunction(name, (dtype.name,), result, definition)
 
 
 def power(dtype: np.dtype[Any], exponent: int) -> CFunction:

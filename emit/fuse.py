@@ -1,13 +1,16 @@
 """Which arrays of a part get memory, and which kernels compute them.
 
-Elementwise arrays are inlined into their readers. A reduction is inlined where one reader reads it once, at its own
-index; otherwise it is materialised: a level of its own. What feeds messages and reductions over ranks comes first.
+Elementwise arrays are inlined into their readers, stored ones too. A reduction is inlined where one reader reads it at
+its own index; otherwise it gets memory and a level of its own, and so does what it is inlined into. What feeds messages
+and reductions over ranks comes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
 from aotato.emit.axes import batch_axes
@@ -38,7 +41,7 @@ class _PartPlan:
     urgent: tuple[str, ...]  # sent or reduced, by batch
     stores: tuple[str, ...]
     materialised: tuple[str, ...]
-    level: Mapping[str, int]  # of each array above; a level reads the levels below it
+    level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
 
 
 def fuse(partition: Partition, local_bytes: int = 0) -> Fused:
@@ -88,15 +91,15 @@ def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mappi
     if batch:
         materialised, level = crossing.storage(program, closure, tuple(roots), part.stores, batch)
         return _PartPlan(part, urgent, part.stores, materialised, level)
-    materialised = _materialised(program, closure, part.stores, readers, roots)
-    in_memory = {*materialised, *part.stores}
-    return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, in_memory, stored))
+    costly = _costly(program, closure, readers, roots)
+    materialised = tuple(name for name in costly if name not in part.stores)
+    return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, frozenset(costly)))
 
 
 def _closure(program: ir.Program, roots: tuple[str, ...], stored: frozenset[str]) -> frozenset[str]:
     """The Lambdas that must be computed for `roots`, roots included."""
     needed = {name for name in roots if isinstance(program.arrays[name], ir.Lambda) and name not in stored}
-    for name in reversed(program.arrays):
+    for name in reversed(list(program.arrays)):
         if name in needed:
             for operand in ir.operands(program.arrays[name]):
                 if isinstance(program.arrays[operand], ir.Lambda) and operand not in stored:
@@ -121,60 +124,52 @@ def _readers(
 
 def _reads(expr: ex.Expr, reduced: bool) -> list[tuple[int, tuple[ex.Expr, ...], bool]]:
     found = []
-    if isinstance(expr, ex.prim.Subscript):
+    if isinstance(expr, prim.Subscript):
         found.append((ex.operand_position(expr), expr.index_tuple, reduced))
     for child in ex.children(expr):
         found.extend(_reads(child, reduced or isinstance(expr, ex.Reduce)))
     return found
 
 
-def _materialised(
-    program: ir.Program,
-    closure: frozenset[str],
-    stores: tuple[str, ...],
-    readers: Mapping[str, list[_Read]],
-    roots: Mapping[str, None],
+def _costly(
+    program: ir.Program, closure: frozenset[str], readers: Mapping[str, list[_Read]], roots: Mapping[str, None]
 ) -> tuple[str, ...]:
-    """Arrays of the closure that get memory inside the part, beside the part's own stores."""
+    """Arrays that must be in memory before others read them, in order; readers compute the rest anew."""
     found = []
     weight: dict[str, int] = {}  # expression nodes with elementwise operands written out
+    reducing: set[str] = set()  # whoever computes them anew repeats a reduction
     for name, node in program.arrays.items():
         if name not in closure or not isinstance(node, ir.Lambda):
             continue
         below = (weight.get(node.operands[position], 0) for position, _ in ex.reads(node.expr))
         weight[name] = sum(1 for _ in ex.walk(node.expr)) + sum(below)
-        if name in stores:
-            weight[name] = 0
-        elif _must_materialise(program, name, weight[name], readers[name], roots):
+        reduces = ex.has_reduce(node.expr) or not reducing.isdisjoint(node.operands)
+        if (reduces or weight[name] > HEAVIEST) and _must_precede(program, name, reduces, readers[name], roots):
             found.append(name)
             weight[name] = 0
+        elif reduces:
+            reducing.add(name)
     return tuple(found)
 
 
-def _must_materialise(
-    program: ir.Program, name: str, weight: int, readers: list[_Read], roots: Mapping[str, None]
+def _must_precede(
+    program: ir.Program, name: str, reduces: bool, readers: list[_Read], roots: Mapping[str, None]
 ) -> bool:
-    """Reductions, unless one reader reads them once at its own index; and elementwise work too heavy to repeat."""
-    node = program.arrays[name]
-    assert isinstance(node, ir.Lambda)
-    reduces = ex.has_reduce(node.expr)
-    if not readers or (not reduces and weight <= HEAVIEST):
-        return False
-    own = all(index == ex.own_index(len(node.shape)) and not reduced for _, index, reduced in readers)
-    same_shape = all(program.arrays[reader].shape == node.shape for reader, _, _ in readers)
-    once = len(readers) == 1 and name not in roots
-    return not (own and same_shape and (once or not reduces))
+    """Whether some reader reads it at another index than its own, or (a reduction) not only one array needs it."""
+    shape = program.arrays[name].shape
+    own = all(index == ex.own_index(len(shape)) and not reduced for _, index, reduced in readers)
+    same_shape = all(program.arrays[reader].shape == shape for reader, _, _ in readers)
+    once = len({reader for reader, _, _ in readers}) == 1 and name not in roots
+    return bool(readers) and not (own and same_shape and (once or not reduces))
 
 
-def _levels(
-    program: ir.Program, closure: frozenset[str], in_memory: set[str], stored: frozenset[str]
-) -> dict[str, int]:
-    """1 + the highest level among arrays in memory below, for every array of the closure."""
+def _levels(program: ir.Program, closure: frozenset[str], costly: frozenset[str]) -> dict[str, int]:
+    """1 + the highest level among costly arrays below, for every array of the closure."""
     level: dict[str, int] = {}
     for name in program.arrays:
         if name in closure:
             below = [op for op in ir.operands(program.arrays[name]) if op in closure]
-            level[name] = max((level[op] + (op in in_memory) for op in below), default=0)
+            level[name] = max((level[op] + (op in costly) for op in below), default=0)
     return level
 
 
@@ -223,7 +218,7 @@ def own_in_order(program: ir.Program, names: set[str]) -> list[str]:
 def _feeding(program: ir.Program, urgent: tuple[str, ...], plan: _PartPlan) -> dict[str, None]:
     """Arrays with memory of this part that urgent ones are or read."""
     needed = set(urgent)
-    for name in reversed(program.arrays):
+    for name in reversed(list(program.arrays)):
         if name in needed and name in plan.level:
             needed.update(ir.operands(program.arrays[name]))
     return {name: None for name in (*plan.materialised, *plan.stores) if name in needed}

@@ -62,7 +62,7 @@ class Arguments:
 
     def loopy(self) -> list[Any]:
         """Flat arrays of unstated size: indices are ours to keep in range."""
-        found = []
+        found: list[Any] = []
         for (_, dtype, mode, _), name in self.names.items():
             if mode == "v":
                 found.append(lp.ValueArg(name, np.dtype(dtype)))

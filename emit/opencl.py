@@ -206,7 +206,8 @@ class _NestWriter:
     def write(self) -> None:
         self._declare_space()
         shared = {s.loop for s in self.spec.statements if isinstance(s, Accumulate) and s.grouped}
-        for loop in self.spec.loops:
+        # Loops over the lanes' shares first: loopy looks for the domain of the lane directly above theirs
+        for loop in sorted(self.spec.loops, key=lambda loop: loop.name not in shared):
             lane = self.lane if loop.name in shared else ""
             self._split(loop.name, loop.lower, loop.upper, lane, loop.parents)
         for statement in self.spec.statements:
@@ -260,27 +261,30 @@ class _NestWriter:
             self._sum_pieces(statement, self.name(statement.name), self.loops[statement.loop])
 
     def _split(self, name: str, lower: int, upper: int, lane: str, parents: tuple[str, ...]) -> None:
-        """Run over the loop with inames of at most LONGEST_SUM values; their weighted sum replaces the loop's index.
+        """Run over the loop with nested inames of at most LONGEST_SUM values; their weighted sum replaces its index.
 
         Partial sums then have at most LONGEST_SUM terms. The lanes of a group share a loop in steps of the group.
         """
         step = self.out.group_size if lane else 1
-        count = -(-(upper - lower) // step)
-        digits = 1
-        while LONGEST_SUM**digits < count:
-            digits += 1
-        names = tuple(f"{self.name(name)}_{d}" for d in reversed(range(digits)))
-        weights = [step * LONGEST_SUM**d for d in reversed(range(digits))]
-        bounds = [f"0 <= {n} < {LONGEST_SUM}" for n in names[1:]]
-        total = " + ".join(f"{w}*{n}" for w, n in zip(weights, names, strict=True)) + (f" + {lane}" if lane else "")
-        outside = f"[{lane}] -> " if lane else ""
-        space = " and ".join([f"0 <= {names[0]}", *bounds, f"{total} < {upper - lower}"])
-        self.out.domains.append(f"{outside}{{ [{', '.join(names)}] : {space} }}")
+        strides = [-(-(upper - lower) // step)]  # of every iname, and the number of steps
+        while strides[0] > LONGEST_SUM:
+            strides.insert(0, -(-strides[0] // LONGEST_SUM))
+        names = tuple(f"{self.name(name)}_{d}" for d in reversed(range(len(strides))))
+        weights = [1, *strides[:-1]]
+        # Inames advance in large strides and each has a domain of its own, so that every bound is one expression:
+        # loopy cannot print a minimum of two
+        for depth, iname in enumerate(names):
+            reached = " + ".join(f"{w}*{n}" for w, n in zip(weights, names[: depth + 1], strict=False))
+            end = f"{reached} < {strides[depth]}"
+            if depth == len(names) - 1:
+                end = f"{step}*({reached}){f' + {lane}' if lane else ''} < {upper - lower}"
+            outside = [*([lane] if lane else []), *names[:depth]]
+            self.out.domains.append(f"[{', '.join(outside)}] -> {{ [{iname}] : 0 <= {iname} and {end} }}")
         outer = (*((self.turn,) if self.block else ()), *(i for parent in parents for i in self.loops[parent]))
         self.loops[name] = names
         if len(outer) + len(names) > 1:
             self.out.priorities.append((*outer, *names))
-        terms = [prim.Variable(n) if w == 1 else prim.Product((w, prim.Variable(n)))
+        terms = [prim.Variable(n) if w * step == 1 else prim.Product((w * step, prim.Variable(n)))
                  for w, n in zip(weights, names, strict=True)]
         terms += [prim.Variable(lane)] if lane else []
         terms += [lower] if lower else []
@@ -379,6 +383,8 @@ def _code(writer: _Writer, contract: bool) -> str:
         index_dtype=writer.index_dtype,
         preambles=[] if contract else [("00_contract", _CONTRACT_OFF)],
         silenced_warnings=["write_race*", "*_dependency*"],
+        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it
+        options=lp.Options(enforce_array_accesses_within_bounds="no_check"),
     )
     for name in sorted(writer.functions):
         unit = lp.register_callable(unit, name, writer.functions[name], redefining_not_ok=False)

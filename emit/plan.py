@@ -89,6 +89,8 @@ def _check_form(plan: Any) -> None:
         if every.entry in seen:
             raise AppError(f"the plan gives entry {every.entry!r} two intervals; keep one of them")
         seen.add(every.entry)
+    if "output" in seen:
+        raise AppError("entry 'output' cannot have an interval, as --every output=K is for result files; rename it")
 
 
 def _check_scalars(plan: Plan, paths: Paths) -> None:

@@ -167,11 +167,13 @@ class Scalars:
     def _terms(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> list[ex.Expr]:
         constant, terms = 0, []
         for axis, index in enumerate(indices):
+            if shape[axis] == 1:
+                continue
             stride = ir.size(shape[axis + 1 :])
             value = self._value(index, after)
             if isinstance(value, int):
                 constant += stride * value
-            elif shape[axis] != 1:
+            else:
                 terms.append(value if stride == 1 else prim.Product((stride, value)))
         return [constant, *terms] if constant else terms
 
@@ -240,9 +242,9 @@ class Scalars:
     def _division(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         """C's own division where both operands are known not to be negative: the common case of indices."""
         top, bottom = ex.children(expr)
-        found = self._range(top), self._range(bottom)
+        over, under = self._range(top), self._range(bottom)
         op = _BINARY[type(expr)]
-        if all(found) and found[0][0] >= 0 and found[1][0] > 0:
+        if over and under and over[0] >= 0 and under[0] > 0:
             op = "div" if op == "floordiv" else "rem"
         return self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
 

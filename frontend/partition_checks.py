@@ -18,7 +18,7 @@ from aotato.frontend.part_checks import (
     check_stores,
     check_stores_have_reasons,
 )
-from aotato.frontend.parts import Message, Partition
+from aotato.frontend.parts import Message, Partition, Reduction
 
 
 def check_partition(programs: Programs, partitions: Sequence[Partition]) -> None:
@@ -73,7 +73,8 @@ def check_parts(found: Partition) -> None:
     for part in found.parts:
         busy = part.stores or part.sends or part.reductions
         hold(bool(busy) or len(numbers) == 1, "rank {} has nothing to do in part {}", rank, part.number)
-        for joined in (*part.sends, *part.reductions):
+        joins: tuple[Message | Reduction, ...] = (*part.sends, *part.reductions)
+        for joined in joins:
             hold(joined.batch == part.number, "rank {} starts batch {} in part {}", rank, joined.batch, part.number)
             hold(joined.batch < found.batches, "rank {} starts batch {} of {}", rank, joined.batch, found.batches)
 

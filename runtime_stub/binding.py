@@ -138,7 +138,7 @@ class Binding:
         nbytes = self._host(name).nbytes
         if nbytes:
             self.maps[name] = self.cl.enqueue_map_buffer(
-                self.queues.compute, self._buffer(name), flags, 0, (nbytes,), np.uint8, is_blocking=True
+                self.queues.compute, self._buffer(name), flags, 0, (nbytes,), np.dtype("uint8"), is_blocking=True
             )[0]
 
     def _unmap(self, name: str) -> None:

@@ -54,9 +54,9 @@ class Done:
         return "  ".join([f"  step {self.about.step}", *numbers, rate])
 
 
-def wanted(chosen: Namespace) -> bool:
-    """Whether the command line speaks of a loop."""
-    return chosen.steps is not None or chosen.until is not None or bool(chosen.every)
+def wanted(chosen: Namespace) -> list[str]:
+    """The options on the command line that are about a loop."""
+    return [f"--{name}" for name in ("steps", "until", "every") if getattr(chosen, name) not in (None, [])]
 
 
 def read(bundle: Bundle, found: plan_data.Plan, rank: int, chosen: Namespace) -> Order:
@@ -125,7 +125,7 @@ def _scalars(found: plan_data.Plan, signature: list[Wanted], texts: list[str]) -
 def run(program: Program, order: Order, chosen: Namespace, digest: str) -> Done:
     """Collective: the loop, and all result files. Raises Refusal."""
     world, found = program.world, order.plan
-    runner = Runner(program, found)
+    runner = program.runner
     loud = world.speaks and not chosen.quiet
     observed = Observed(found, runner.values, loud)
     results = _Results(program, runner, chosen, digest, observed, order)
@@ -194,6 +194,7 @@ class _Results:
         self.observed, self.intervals = observed, {e.entry: e.interval for e in runner.plan.every} | dict(order.every)
         self.begin = runner.step
         self.written: int | None = None  # the step of the last file
+        self.series = vtkhdf.Series(chosen.vtk or "")
         self.drawn: int | None = None
 
     def about(self) -> About:
@@ -222,8 +223,7 @@ class _Results:
     def draw(self, arrays: Mapping[str, Array]) -> None:
         """Collective, as `write`."""
         self.drawn = self.runner.step
-        path = values.expand(self.chosen.vtk, self.drawn, "step")
-        vtkhdf.write(path, self.program.world, self.program.bundle, arrays, self.about())
+        self.series.write(self.program.world, self.program.bundle, arrays, self.about())
 
 
 class _Progress:

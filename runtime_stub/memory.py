@@ -75,8 +75,8 @@ class Memory:
         else:
             self.buffers[key] = self.allocate(nbytes)
             pinned = self.cl.Buffer(self.context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, max(1, nbytes))
-            access = self.cl.map_flags.READ | self.cl.map_flags.WRITE
-            host, _ = self.cl.enqueue_map_buffer(self.queue, pinned, access, 0, (max(1, nbytes),), np.uint8)
+            access: Any = self.cl.map_flags.READ | self.cl.map_flags.WRITE
+            host, _ = self.cl.enqueue_map_buffer(self.queue, pinned, access, 0, (max(1, nbytes),), np.dtype("uint8"))
             self._pinned.append(pinned)
         self.host[key] = host[:nbytes]
 

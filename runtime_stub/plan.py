@@ -129,7 +129,7 @@ class Runner:
     def _set(self, given: Mapping[str, float]) -> None:
         free = {one.path: one.dtype for one in self.plan.free}
         for name, value in given.items():
-            check_settable(self.plan, name)
+            check_settable(self.plan, name, self.program.initialised)
             _stored(free.get(name, "float64"), value, name)
         for name, value in given.items():
             if name in free:
@@ -217,14 +217,11 @@ def check(
     return intervals | dict(every)
 
 
-def settable_names(plan: plan_data.Plan) -> list[str]:
-    """What `set` may name: scalars, free 0-dimensional inputs, reduced values of init calls."""
-    return [*(s.name for s in plan.scalars), *(one.path for one in plan.free), *sorted(_only_init(plan))]
-
-
-def check_settable(plan: plan_data.Plan, name: str) -> None:
-    """Raises Refusal, saying what the plan does with the input of that name."""
-    if name in (names := settable_names(plan)):
+def check_settable(plan: plan_data.Plan, name: str, initialised: bool = False) -> None:
+    """Raises Refusal unless it is a scalar, a free input, or, where no init will run, a value that init reduces."""
+    names = [*(s.name for s in plan.scalars), *(one.path for one in plan.free)]
+    names += sorted(_only_init(plan)) if initialised else []
+    if name in names:
         return
     taken = {s.path for call in plan.calls for s in call.set}
     carried = {carry.input: f"output {carry.output!r} of entry {carry.entry!r}" for carry in plan.carry}

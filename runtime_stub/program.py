@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from aotato.runtime_stub import plan_data
 from aotato.runtime_stub import values as given_values
 from aotato.runtime_stub.binding import Binding, Queues
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle, Entry
 from aotato.runtime_stub.kernels import Kernels
 from aotato.runtime_stub.memory import Memory
+from aotato.runtime_stub.plan import Runner
 from aotato.runtime_stub.schedule import Output, Schedule
 from aotato.runtime_stub.state import Carry, Node, State, Transition
 from aotato.runtime_stub.world import World
@@ -51,6 +53,7 @@ class Program:
         self.host_carries = {name: self._host_carries(name) for name in bundle.entries}
         self.reduced_values = {name: self._reduced_values(name) for name in bundle.entries}
         self.initialised = False
+        self.started = False
 
     def _memory(self) -> Memory:
         try:
@@ -172,8 +175,37 @@ class Program:
         return [(output.path, self._host_value(schedule, output)) for output in rows]
 
     def put_scalar(self, path: str, value: float) -> None:
-        """Set a 0-dimensional input that is passed by value."""
-        self.values[f"input:{path}"][0] = value
+        """Set a 0-dimensional input that is passed by value; a rank that has none of that path passes it over."""
+        if f"input:{path}" in self.values:
+            self.values[f"input:{path}"][0] = value
+
+    @functools.cached_property
+    def runner(self) -> Runner:
+        """The loop of this program, which knows how far the state has come. Raises Refusal without a plan."""
+        plan = plan_data.of(self.bundle.meta)
+        if plan is None:
+            raise Refusal("this bundle has no loop; call its entries: program.call(NAME, ...)")
+        return Runner(self, plan)
+
+    def run(
+        self,
+        steps: int | None = None,
+        until: float | None = None,
+        set: Mapping[str, float] | None = None,
+        every: Mapping[str, int] | None = None,
+    ) -> dict[str, float]:
+        """Do `steps` further steps of the plan, or go on until the scalar t reaches `until`; returns its scalars.
+
+        `set` gives scalars and free 0-dimensional inputs, `every` intervals by entry. The state stays on the device:
+        see `state` and `outputs`. `init` runs before the first step unless `set_state` was called. All ranks must give
+        the same arguments. Raises Refusal, for instance if the bundle has no loop.
+        """
+        runner = self.world.together(lambda: self.runner)
+        if not self.started:
+            self.world.together(lambda: self.start({}))
+        plan = runner.plan
+        self.bind_ahead(*([call.entry for call in calls] for calls in (plan.init, plan.step, plan.every)))
+        return runner.run(steps, until, set, every)
 
     def state(self) -> dict[str, Array]:
         """Copies of all carried inputs, by path."""
@@ -210,7 +242,9 @@ class Program:
             mine = {w.name: given[w.name] for w in wanted if w.name in given}
             arrays = given_values.check_all(wanted, mine, functools.partial(self._default, name))
             for path, array in arrays.items():
-                self._set(path, array, path in given)
+                if not (self.initialised and path in made):
+                    self._set(path, array, path in given)
+        self.started = True
 
     def bind_ahead(self, init: Sequence[str], step: Sequence[str], beside: Sequence[str]) -> None:
         """Bind everything that a loop will perform, so that the loop itself allocates nothing.

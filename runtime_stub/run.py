@@ -100,9 +100,12 @@ def prepare(world: World, bundle: Bundle | None, chosen: Namespace | None, diges
         raise Refusal(f"expected the same bundle as rank 0's ({digest[:12]}), but found {bundle.digest[:12]} in "
                       f"{chosen.file}: give all nodes the same file")
     found = plan_data.of(bundle.meta)
-    if loop.wanted(chosen) and (found is None or chosen.entry or chosen.selftest):
-        missing = f"{chosen.file} has none" if found is None else "found --entry or --selftest as well"
-        raise Refusal(f"expected a bundle with a loop for --steps, --until and --every, but {missing}: leave these out")
+    for option in loop.wanted(chosen):
+        if found is None:
+            raise Refusal(f"expected a bundle with a loop for {option}, but {chosen.file} has none: leave {option} out")
+        if chosen.entry or chosen.selftest:
+            other = "--entry" if chosen.entry else "--selftest"
+            raise Refusal(f"expected {option} or {other}, but found both: leave one of them out")
     if chosen.output and world.rank == 0:
         output.check(values.expand(chosen.output, 0, "step"))
     if chosen.vtk and world.rank == 0:

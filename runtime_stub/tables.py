@@ -83,7 +83,14 @@ def _kernels(row: Mapping[str, Any], machine: Machine | None) -> list[str]:
 
 def _signature(side: str, rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return [(side, row["name"] or "(result)", _type(row["dtype"], row["shape"]), row.get("unit") or "",
-             row.get("doc") or "") for row in rows]
+             row.get("doc") or "", _passed(row)) for row in rows]
+
+
+def _passed(row: Mapping[str, Any]) -> str:
+    """How kernels get a 0-dimensional input."""
+    if "by_value" not in row or row["shape"]:
+        return ""
+    return "by value" if row["by_value"] else "stays on the device"
 
 
 def _type(dtype: Any, shape: Any) -> str:

@@ -1,13 +1,16 @@
 """Write fields on a bundle's mesh as VTKHDF, ParaView's HDF5 format: an UnstructuredGrid, one partition a rank.
 
 Points and cells come from the bundle, on rank 0; fields are gathered in pieces as results are (see `output`). A file
-holds one step and its time. A series is a file a step (`{step:06d}` in the name), which ParaView opens as one, at the
-times they hold: each is whole when it appears, whereas a run that dies while it extends a file would lose the file.
-The format: docs.vtk.org, "VTKHDF format specification", version 2.0.
+holds one step. A series is a file a step (`{step:06d}` in the name) and `NAME.vtkhdf.series`, their list with times, to
+be opened in their place: each is whole when it appears, whereas a run that dies while it extends a file would lose it.
+The format: docs.vtk.org, "VTKHDF format specification", version 2.0, without the group Steps.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,7 @@ from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.names import encode_name
 from aotato.runtime_stub.output import About
+from aotato.runtime_stub.values import expand
 from aotato.runtime_stub.view_data import Column, Field, Views
 from aotato.runtime_stub.world import World
 
@@ -71,7 +75,30 @@ def write(path: str | Path, world: World, bundle: Bundle, arrays: Mapping[str, A
         _write_mesh(root, bundle, views, sizes)
         for field, column in _columns(present):
             _write_field(root, world, sizes[field.on], arrays[field.output], field, column)
-        _write_step(root, about.time, world.size, list(_columns(present)))
+
+
+class Series:
+    """The files of one run, `{step}` in their name; their list is written anew with each."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.times: dict[str, float] = {}  # by file
+
+    @property
+    def list_path(self) -> Path:
+        """`out_{step:06d}.vtkhdf` -> `out.vtkhdf.series`."""
+        return Path(re.sub(r"[-_.]?\{step(:[^{}]*)?\}", "", self.name) + ".series")
+
+    def write(self, world: World, bundle: Bundle, arrays: Mapping[str, Array], about: About) -> None:
+        """Collective, as `write`. Without `{step}` in the name each file replaces the one before it, without a list."""
+        path = expand(self.name, about.step, "step")
+        write(path, world, bundle, arrays, about)
+        if world.rank == 0 and path != self.name:
+            self.times[os.path.relpath(path, self.list_path.parent)] = about.time
+            rows = [{"name": name, "time": time} for name, time in self.times.items()]
+            part = self.list_path.with_name(f"{self.list_path.name}.part")
+            part.write_text(json.dumps({"file-series-version": "1.0", "files": rows}, indent=1))
+            os.replace(part, self.list_path)
 
 
 def values(array: Array, field: Field, column: Column) -> Array:
@@ -164,17 +191,3 @@ def _moved(box: tuple[int | slice, ...], count: int, first: int) -> tuple[int | 
     head, *rest = box or (slice(0, count),)
     moved = head + first if isinstance(head, int) else slice(head.start + first, head.stop + first)
     return (moved, *rest)
-
-
-def _write_step(root: h5py.Group, time: float, parts: int, columns: list[tuple[Field, Column]]) -> None:
-    """One step, which begins at the beginning of every dataset."""
-    steps = root.create_group("Steps")
-    steps.attrs["NSteps"] = np.int64(1)
-    steps["Values"] = np.array([time], np.float64)
-    steps["NumberOfParts"] = np.array([parts], np.int64)
-    for name in ("PartOffsets", "PointOffsets"):
-        steps[name] = np.zeros(1, np.int64)
-    for name in ("CellOffsets", "ConnectivityIdOffsets"):
-        steps[name] = np.zeros((1, 1), np.int64)  # (steps, topologies)
-    for field, column in columns:
-        steps[f"{_GROUPS[field.on]}Offsets/{encode_name(column.name)}"] = np.zeros(1, np.int64)

@@ -36,7 +36,7 @@ def points(rank, opt):
 
 
 def _simplex(axes):
-    """Edges from the origin of one of the simplices that make a cube: its other corners lie on a path along the axes."""
+    """Edges from the origin to the other corners, which lie on a path along the axes: all paths make the cube."""
     edges = np.cumsum(np.eye(len(axes))[list(axes)], axis=0)
     return edges if np.linalg.det(edges) > 0 else edges[[1, 0, *range(2, len(axes))]]
 

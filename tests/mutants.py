@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from schedules import NBYTES, edit, move, swap
-
 from aotato.runtime_stub.schedule import Argument, Parcel, Schedule, Step
+from schedules import NBYTES, edit, move, swap
 
 # The steps of a rank of a ring of 3: post 2, post 3, compute, pack, fetch 0, fetch 1, send 0, send 1, wait 2, wait 3,
 # put 2, put 3, last, settle 0, settle 1

@@ -145,14 +145,13 @@ def products(dtype: str) -> Cases:
     sizes = {"i": 3, "j": 4, "k": 2, "l": 5}
     for text in ("ij->ji", "ii->i", "ij,jk->ik", "ij,ij->ij", "ij,ij->", "ij->", "i,j->ij", "ijk,jl,kl->il", "ii->"):
         left = text.partition("->")[0].split(",")
-        if len({c for c in "".join(left)}) == 1:
-            shapes = [(3, 3)]
-        else:
-            shapes = [tuple(sizes[c] for c in term) for term in left]
+        square = len(set("".join(left))) == 1
+        shapes = [(3, 3)] if square else [tuple(sizes[c] for c in term) for term in left]
         arrays = [sample(dtype, shape, seed=k) for k, shape in enumerate(shapes)]
         expected = _exact_einsum(text, arrays)
         b.case("pt.einsum", dtype, pt.einsum(text, *map(b.input, arrays)), expected, text)
-    for one, two in (((3, 4), (4, 2)), ((4,), (4, 2)), ((3, 4), (4,)), ((4,), (4,)), ((1, 1), (1, 1)), ((20, 33), (33, 18))):
+    pairs = (((3, 4), (4, 2)), ((4,), (4, 2)), ((3, 4), (4,)), ((4,), (4,)), ((1, 1), (1, 1)), ((20, 33), (33, 18)))
+    for one, two in pairs:
         x, y = sample(dtype, one, seed=1), sample(dtype, two, seed=2)
         p, q = b.input(x), b.input(y)
         b.case("pt.matmul", dtype, pt.matmul(p, q), lambda x=x, y=y: x @ y, f"{list(one)} {list(two)}")
@@ -176,15 +175,17 @@ def shapes(dtype: str) -> Cases:
         for axis in range(len(shape)):
             for shift in (1, -2, 7):
                 rolled = pt.roll(p, shift, axis)
-                b.case("pt.roll", dtype, rolled, lambda x=x, s=shift, a=axis: np.roll(x, s, a), f"{name} {shift} {axis}")
-            if shape[axis]:
+                b.case("pt.roll", dtype, rolled, lambda x=x, s=shift, a=axis: np.roll(x, s, a),
+                       f"{name} {shift} {axis}")
+            if x.size:
                 before = (slice(None),) * axis
                 picks: dict[str, Any] = {"first": (*before, 0), "rest": (*before, slice(1, shape[axis]))}
                 for what, pick in picks.items():
                     if not (what == "rest" and shape[axis] == 1):
                         b.case("Array.__getitem__", dtype, p[pick], lambda x=x, k=pick: x[k], f"{name} {what} {axis}")
                 index = np.array([[0, shape[axis] - 1], [-1, -shape[axis]]], "int32")
-                b.case("aotato.take", dtype, aotato.take(p, b.input(index), axis), np.take(x, index, axis), f"{name} {axis}")
+                b.case("aotato.take", dtype, aotato.take(p, b.input(index), axis), np.take(x, index, axis),
+                       f"{name} {axis}")
                 last = np.array(-1, "int8")
                 taken = aotato.take(p, last, axis)
                 b.case("aotato.take", dtype, taken, np.take(x, last, axis), f"{name} {axis} one")
@@ -205,7 +206,8 @@ def shapes(dtype: str) -> Cases:
             b.case("pt.concatenate", dtype, joined, np.concatenate([x, y, x], axis), f"{name} {axis}")
         if shape:
             b.case("broadcasting", dtype, pt.where(True, p, p[0]) if x.size else p, x, f"{name}")
-            b.case("pt.transpose", dtype, pt.transpose(p, _turned(len(shape))), x.transpose(_turned(len(shape))), f"{name} turned")
+            b.case("pt.transpose", dtype, pt.transpose(p, _turned(len(shape))), x.transpose(_turned(len(shape))),
+                   f"{name} turned")
         b.case("pt.full", dtype, pt.full(shape, 1, dtype), np.full(shape, 1, dtype), name)
         b.case("pt.zeros", dtype, pt.zeros(shape, dtype), np.zeros(shape, dtype), name)
         b.case("pt.ones", dtype, pt.ones(shape, dtype), np.ones(shape, dtype), name)
@@ -244,10 +246,11 @@ def lambdas(dtype: str) -> Cases:
     if kind in "biu":
         case("prim.BitwiseNot", prim.BitwiseNot(u), lambda: ~x)
     case("prim.LogicalNot", prim.LogicalNot(u), lambda: np.logical_not(x), "bool")
-    case("index as a value", u * 0 + i if kind == "c" else prim.If(i % 3 < 1, u, v), lambda: (
+    case("index as a value", u * 0 + i if kind == "c" else prim.If(prim.Comparison(i % 3, "<", 1), u, v), lambda: (
         x * 0 + number if kind == "c" else np.where(number % 3 < 1, x, y)))
     case("read at computed indices", prim.Variable("u")[(i * 7 + 3) % x.size], lambda: x[(number * 7 + 3) % x.size])
-    case("read under a condition", prim.If(i < x.size - 1, prim.Variable("u")[i + 1], 0), lambda: np.append(x[1:], 0))
+    case("read under a condition", prim.If(prim.Comparison(i, "<", x.size - 1), prim.Variable("u")[i + 1], 0),
+         lambda: np.append(x[1:], 0))
     for to in DTYPES:
         case(f"converted to {to}", u, lambda t=to: _converted(x, t), to)
     return b
@@ -264,7 +267,6 @@ def index_lambda(expr: Any, bindings: dict[str, Any], shape: tuple[int, ...], dt
     if not compat.HAS_LOWERING:
         return pt.IndexLambda(expr, shape, np.dtype(dtype), bindings)
     from constantdict import constantdict
-
     from pytato.array import make_index_lambda
 
     del constantdict

@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
 from aotato.frontend.cut import Weight, cut
 
 
-def separates(chosen: frozenset[str], readers: Mapping[str, Sequence[str]], costly: Sequence[str], needed: Sequence[str]):
+def separates(chosen: frozenset[str], readers: Mapping[str, Sequence[str]], costly: Sequence[str],
+              needed: Sequence[str]):
     stack = [name for name in costly if name not in chosen]
     seen = set(stack)
     while stack:

@@ -101,6 +101,7 @@ WRONG = [
     ("interval of entry 'observe' must be a positive .* not 0", {"every": (Every("observe", 0),)}),
     ("interval of entry 'observe' must be a positive .* not 1.5", {"every": (Every("observe", 1.5),)}),
     ("gives entry 'observe' two intervals", {"every": (Every("observe", 1), Every("observe", 2))}),
+    ("entry 'output' cannot have an interval", {"every": (Every("output", 1),)}),
     ("one of until and at_most", {"until": None}),
     ("one of until and at_most", {"at_most": None}),
     ("at_most of the plan must be a positive", {"at_most": 0}),

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from mpi import mpiexec
 
 import aotato
 from aotato.frontend.app import builtin_names
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.report import report
+from mpi import mpiexec
 
 COUNTED = (
     "launches",

@@ -11,15 +11,15 @@ from time import process_time
 from typing import Any
 
 import pytest
-from executor import Fault, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutants import MUTANTS
-from schedules import NBYTES, Round, alter, chain, edit, move, reorder, ring, schedules, swap
 
 from aotato.runtime_stub.hazards import PROMISED, check_hazards
 from aotato.runtime_stub.schedule import Argument, Output, Parcel, Schedule, Step
 from aotato.runtime_stub.simulate import NO_CARRY, ScheduleError, prove
+from executor import Fault, World
+from mutants import MUTANTS
+from schedules import NBYTES, Round, alter, chain, edit, move, reorder, ring, schedules, swap
 
 CASES: dict[str, tuple[int, list[Round]]] = {
     "alone": (1, []),

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from schedules import alter, chain, edit, ring, schedules
 
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Entry, Signature
 from aotato.runtime_stub.schedule import Argument, Schedule, from_json, to_json
 from aotato.runtime_stub.verify import verify
+from schedules import alter, chain, edit, ring, schedules
 
 
 @dataclass

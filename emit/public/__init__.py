@@ -41,7 +41,13 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        try:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            if name == "load" or (error.name or "").startswith("aotato"):
+                raise
+            remedy = f"aotato.{name} needs more than a cluster does: pip install 'aotato[build]'"
+            raise ModuleNotFoundError(f"{error}; {remedy}", name=error.name) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

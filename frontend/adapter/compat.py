@@ -30,7 +30,7 @@ class _Numpy(types.ModuleType):
     @property
     def bool8(self) -> np.dtype[Any]:
         """A dtype object of its own each time, by which `says_bool8` knows it again."""
-        return np.dtype(np.bool_, metadata={_MARK: True})  # type: ignore[call-overload,no-any-return]
+        return np.dtype(np.bool_, metadata={_MARK: True})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)

@@ -61,10 +61,10 @@ def _is_ours(filename: str) -> bool:
 
 if compat.HAS_DISTRIBUTED:
     from pytato import DistributedRecv, DistributedSend, DistributedSendRefHolder
-    from pytato.array import _get_default_axes, array_dataclass  # type: ignore[attr-defined]
+    from pytato.array import _get_default_axes, array_dataclass
     from pytato.array import _SuppliedAxesAndTagsMixin as _Mixin
 
-    @array_dataclass()  # type: ignore[untyped-decorator]
+    @array_dataclass()
     class AllreduceNode(_Mixin, _SuppliedShapeAndDtypeMixin, Array):  # type: ignore[misc]
         """The reduction of `operand` over all ranks."""
 

@@ -194,10 +194,9 @@ class _Tracer:
         return self._lambda(node, lowered, shape)
 
     def _mistake(self, node: PytatoArray, what: str) -> TraceError:
-        where = line_of(node.tags)
-        return TraceError(
-            f"entry {self.entry!r} on rank {self.rank}: a pytato {type(node).__name__}{f' ({where})' if where else ''}: {what}"
-        )
+        line = line_of(node.tags)
+        where = f" ({line})" if line else ""
+        return TraceError(f"entry {self.entry!r} on rank {self.rank}: a pytato {type(node).__name__}{where}: {what}")
 
     def _shape(self, node: PytatoArray) -> Any:
         try:
@@ -207,7 +206,7 @@ class _Tracer:
 
     def _dtype(self, node: PytatoArray) -> ir.DType:
         """The declared dtype without byte order and metadata."""
-        dtype = np.dtype(node.dtype)
+        dtype: np.dtype[Any] = np.dtype(node.dtype)
         if dtype.name not in ir.DTYPES:
             raise self._mistake(node, f"dtype {dtype} is none of {', '.join(ir.DTYPES)}")
         return np.dtype(dtype.name)
@@ -278,7 +277,7 @@ def _check_negation(expr: Any, dtypes: list[ir.DType], dtype: ir.DType) -> None:
 def _pruned(program: ir.Program) -> ir.Program:
     """Only what outputs and sends need, numbered anew: what a DAG binds and never reads leaves no trace."""
     needed = {output.array for output in program.outputs} | {send.array for send in program.sends}
-    for name in reversed(program.arrays):
+    for name in reversed(list(program.arrays)):
         if name in needed:
             needed.update(ir.operands(program.arrays[name]))
     new = {old: f"v{i}" for i, old in enumerate(name for name in program.arrays if name in needed)}
