@@ -85,7 +85,7 @@ def _touch_read(
 ) -> None:
     name = node.aggregate.name
     shape = program.arrays[name].shape
-    if name in touched and touched[name] is None:
+    if (name in touched and touched[name] is None) or not ir.size(shape):
         return
     if not shape or (shape == nest.shape and node.index_tuple == ex.own_index(len(shape))):
         touched[name] = None

@@ -117,7 +117,7 @@ def _shapes(plan: _Plan) -> dict[tuple[int, ir.Shape], list[str]]:
     """Results by (level, extents of the index space): each becomes a nest; levels ascend."""
     found: dict[tuple[int, ir.Shape], list[str]] = {}
     for name in plan.closure:
-        if name in plan.phases or name in plan.roots:
+        if (name in plan.phases or name in plan.roots) and ir.size(plan.program.arrays[name].shape):
             found.setdefault((plan.level[name], _space(plan, name)), []).append(name)
     return dict(sorted(found.items(), key=lambda item: item[0][0]))
 

@@ -346,6 +346,8 @@ class _Writer:
             self._declare(value, value.reduce)
         used_in = self._users(stores)
         for value in self.b.values.values():
+            if value.name not in used_in:
+                continue  # only an empty reduction would have used it
             if value.reduce is not None:
                 self._accumulate(value, value.reduce)
             else:

@@ -197,14 +197,14 @@ def _block_kernels(
     for urgent in (True, False):
         for level in range(top + 1):
             names = tuple(n for n in own_in_order(program, own) if plan.level[n] == level and (n in first) == urgent)
-            if names:
+            if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
                 made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), local_bytes)
                 if made is None:
                     return None
                 kernels.append(made)
-                ready.update(names)
+            ready.update(names)
         if urgent and any(ir.size(program.arrays[name].shape) for name in packed):
             in_memory = _in_memory(program, frozenset(ready))
             kernels.append(_kernel(program, plan.part.number, tuple(packed), in_memory, "pack"))
