@@ -16,8 +16,8 @@ import pymbolic.primitives as prim
 
 from aotato.emit import ranges
 from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store
+from aotato.frontend import dtypes, ir
 from aotato.frontend import expr as ex
-from aotato.frontend import ir
 from aotato.frontend.text import expr_text
 
 GROUPED_TERMS = 256  # a reduction of at least so many terms over few results is shared by a work-group
@@ -161,9 +161,9 @@ def _reduction(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.
     if not expr.bounds:
         return _reduced_body(b, expr, node, own)
     if not _terms(expr):
-        # The minimum of nothing is needed nowhere, or the program would have been refused
-        body = _reduced_body(b, expr, node, {**own, **{name: lower for name, lower, _ in expr.bounds}})
-        return dtype_of(b, body).type(1 if expr.op in ("product", "all") else 0)
+        # Without its body, whose values would have no loop; the minimum of nothing is needed nowhere, or it is refused
+        dtype = dtypes.dtype_of(expr, [b.program.arrays[operand].dtype for operand in node.operands])
+        return dtype.type(1 if expr.op in ("product", "all") else 0)
     # Reductions over the same range share a loop, unless one needs the other's result
     attempt = 0
     while True:

@@ -144,14 +144,27 @@ def atan2(dtype: np.dtype[Any]) -> CFunction:
 
 
 def from_half() -> CFunction:
-    """float from the 16 bits of a half; needs no half arithmetic in the device."""
-    text = "static inline float aot_from_half(ushort a) { return vload_half(0, (const half *)&a); }"
+    """float from the 16 bits of a half; needs no half arithmetic in the device, and no pointer to private memory."""
+    body = (
+        "uint s = (uint)(a & 0x8000) << 16, e = a & 0x7c00, m = a & 0x3ff; "
+        "if (e == 0x7c00) return as_float(s | 0x7f800000 | m << 13); "
+        "if (e == 0) return as_float(s | as_uint(m * 0x1p-24f)); "
+        "return as_float(s | (e + (112 << 10) | m) << 13);"
+    )
+    text = f"static inline float aot_from_half(ushort a) {{ {body} }}"
     return CFunction("aot_from_half", ("uint16",), "float32", text)
 
 
 def to_half() -> CFunction:
-    """The 16 bits of the half nearest to a float."""
-    text = "static inline ushort aot_to_half(float a) { ushort b; vstore_half_rte(a, 0, (half *)&b); return b; }"
+    """The 16 bits of the half nearest to a float, ties to even."""
+    body = (
+        "uint s = as_uint(a) >> 16 & 0x8000, m = as_uint(a) & 0x7fffffff; "
+        "if (m > 0x7f800000) return s | 0x7e00; "
+        "if (m >= 0x477ff000) return s | 0x7c00; "
+        "if (m < 0x38800000) return s | (uint)rint(as_float(m) * 0x1p24f); "
+        "return s | (m - 0x38000000 + 0xfff + (m >> 13 & 1)) >> 13;"
+    )
+    text = f"static inline ushort aot_to_half(float a) {{ {body} }}"
     return CFunction("aot_to_half", ("float32",), "uint16", text)
 
 

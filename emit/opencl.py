@@ -6,6 +6,7 @@ order. All nests of a kernel share the launch; each guards its own extent.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -272,7 +273,7 @@ class _NestWriter:
         names = tuple(f"{self.name(name)}_{d}" for d in reversed(range(len(strides))))
         weights = [1, *strides[:-1]]
         # Inames advance in large strides and each has a domain of its own, so that every bound is one expression:
-        # loopy cannot print a minimum of two
+        # loopy cannot print a minimum of two. Each domain names all parameters of those inside it
         for depth, iname in enumerate(names):
             reached = " + ".join(f"{w}*{n}" for w, n in zip(weights, names[: depth + 1], strict=False))
             end = f"{reached} < {strides[depth]}"
@@ -315,28 +316,43 @@ class _NestWriter:
         return tuple(iname for loop in loops for iname in self.loops[loop])
 
     def _accumulate_in_group(self, statement: Accumulate) -> None:
-        """Every lane sums its share, then a tree over local memory joins the lanes."""
+        """Every lane sums its share, then two trees join the lanes: in columns of local memory, and their results.
+
+        No memory is read and written between the same two barriers: where lanes are joined in place, PoCL 3.0 goes
+        wrong for some types.
+        """
         own = f"{self.name(statement.name)}_own"
         self._sum_pieces(statement, own, self.loops[statement.loop])
-        size, dtype = self.out.group_size, self.scalars.value_dtype(statement.dtype)
-        shared = f"{self.name(statement.name)}_all"
-        self.declare(shared, dtype, shape=(size,), address_space=lp.AddressSpace.LOCAL)
-        self.out.local_bytes += size * np.dtype(dtype).itemsize
-        lane = prim.Variable(self.lane)
-        cell = prim.Subscript(prim.Variable(shared), (lane,))
-        last = self.instruct(cell, prim.Variable(own), (), self.written[statement.name])
-        width = size // 2
-        while width:
-            other = prim.Subscript(prim.Variable(shared), (lane + width,))
-            joined = self.scalars.join(statement.op, statement.dtype, cell, other)
-            last = self.instruct(cell, joined, (), frozenset({last}), prim.Comparison(lane, "<", width))
-            width //= 2
+        size, lane = self.out.group_size, prim.Variable(self.lane)
+        columns = 1 << (size.bit_length() - 1) // 2
+        lanes = self._share(statement, "all", size, prim.Variable(own), self.written[statement.name], None)
+        column = self._tree(statement, lanes[0], [prim.Sum((lane, row)) for row in range(0, size, columns)])
+        few = prim.Comparison(lane, "<", columns)
+        joined = self._share(statement, "few", columns, column, frozenset({lanes[1]}), few)
         name = self.name(statement.name)
-        self.declare(name, dtype)
-        first = prim.Subscript(prim.Variable(shared), (0,))
+        self.declare(name, self.scalars.value_dtype(statement.dtype))
+        total = self._tree(statement, joined[0], list(range(columns)))
         self.written[statement.name] = frozenset(
-            {self.instruct(prim.Variable(name), first, (), frozenset({last}))}
+            {self.instruct(prim.Variable(name), total, (), frozenset({joined[1]}))}
         )
+
+    def _share(
+        self, statement: Accumulate, suffix: str, size: int, value: ex.Expr, after: frozenset[str], predicate: Any
+    ) -> tuple[str, str]:
+        """Local memory in which every lane puts its `value`, and the instruction that does it."""
+        name, dtype = f"{self.name(statement.name)}_{suffix}", self.scalars.value_dtype(statement.dtype)
+        self.declare(name, dtype, shape=(size,), address_space=lp.AddressSpace.LOCAL)
+        self.out.local_bytes += size * np.dtype(dtype).itemsize
+        cell = prim.Subscript(prim.Variable(name), (prim.Variable(self.lane),))
+        return name, self.instruct(cell, value, (), after, predicate)
+
+    def _tree(self, statement: Accumulate, memory: str, indices: list[ex.Expr]) -> ex.Expr:
+        """The elements of local memory at `indices`, joined in pairs of pairs."""
+        terms: list[ex.Expr] = [prim.Subscript(prim.Variable(memory), (index,)) for index in indices]
+        while len(terms) > 1:
+            pairs = zip(terms[::2], terms[1::2], strict=True)
+            terms = [self.scalars.join(statement.op, statement.dtype, a, b) for a, b in pairs]
+        return terms[0]
 
     def _store(self, index: int, store: Any) -> None:
         expr, after = self.scalars.written(store.expr)
@@ -366,7 +382,18 @@ class _NestWriter:
 
 def _instruction_text(instruction: Any) -> str:
     after, inside = sorted(instruction.depends_on), sorted(instruction.within_inames)
-    return f"{instruction.assignee!r} = {instruction.expression!r} {inside} {after} {instruction.predicates!r}"
+    what = " ".join(map(_whole_text, (instruction.assignee, instruction.expression, *instruction.predicates)))
+    return f"{what} {inside} {after}"
+
+
+def _whole_text(expr: Any) -> str:
+    """Class and fields of every node: pymbolic's repr leaves out what lies deep, numpy 1's the dtype of a scalar."""
+    if isinstance(expr, prim.ExpressionNode):
+        fields = (_whole_text(getattr(expr, field.name)) for field in dataclasses.fields(expr))
+        return f"{type(expr).__name__}({', '.join(fields)})"
+    if isinstance(expr, tuple):
+        return f"({', '.join(map(_whole_text, expr))})"
+    return f"{type(expr).__name__} {expr!r}"
 
 
 def _code(writer: _Writer, contract: bool) -> str:

@@ -154,7 +154,8 @@ class Scalars:
         extents = (*(shape[a] for a in short), block.size, *(shape[a] for a in across))
         own = tuple(prim.Variable(f"_{i + 1}") for i in range(len(across)))
         here = self.nest.spec.shape[1:] == extents[len(short) + 1 :]
-        terms = self._terms(extents[: len(short)] + (ir.size(extents[len(short) :]),), (*(indices[a] for a in short), 0), after)
+        whole = (*extents[: len(short)], ir.size(extents[len(short) :]))
+        terms = self._terms(whole, (*(indices[a] for a in short), 0), after)
         if here and tuple(indices[a] for a in across) == own:
             terms.append(self.nest.place)
         else:

@@ -102,12 +102,17 @@ class Binding:
         enqueue, whole, local = self.cl.enqueue_nd_range_kernel, row.global_size, row.local_size
         staged = ("recv", "reduce", "send")
         kinds = {b.name: b.kind for b in self.schedule.buffers}
-        names = [(a.buffer, a.mode) for a in row.arguments if not a.by_value and kinds[a.buffer] in staged]
+        # Mapped buffers are awaited by mapping them on this queue, which is in order
+        names = [
+            (a.buffer, a.mode)
+            for a in row.arguments
+            if not (self.mapped or a.by_value) and kinds[a.buffer] in staged
+        ]
         reads = tuple(name for name, mode in names if mode == "r")
         writes = tuple(name for name, mode in names if mode == "w")
         if not names and not setters:
             return lambda: enqueue(queue, kernel, whole, local)
-        touched = () if self.mapped else tuple(dict.fromkeys(reads + writes))
+        touched = tuple(dict.fromkeys(reads + writes))
 
         def step() -> None:
             for setter in setters:
@@ -133,40 +138,55 @@ class Binding:
         self.requests[index] = start([self._host(message.buffer), mpi.BYTE], message.peer, message.tag)
         return self.requests[index]
 
-    def _map(self, name: str, flags: Any) -> None:
-        """Give a mapped buffer to the host; waits for all commands before it."""
+    def _map(self, name: str, flags: Any) -> Step:
+        """A function that lets the host have a mapped buffer once all commands before have ended, without waiting."""
         nbytes = self._host(name).nbytes
-        if nbytes:
-            self.maps[name] = self.cl.enqueue_map_buffer(
-                self.queues.compute, self._buffer(name), flags, 0, (nbytes,), np.dtype("uint8"), is_blocking=True
-            )[0]
+        if not nbytes:
+            return lambda: None
+        enqueue, queue, buffer, shape = self.cl.enqueue_map_buffer, self.queues.compute, self._buffer(name), (nbytes,)
+        maps, byte = self.maps, np.dtype(np.uint8)
+
+        def step() -> None:
+            maps[name] = enqueue(queue, buffer, flags, 0, shape, byte, is_blocking=False)
+
+        return step
+
+    def _mapped(self, name: str) -> None:
+        """Wait until the host has it."""
+        found = self.maps.get(name)
+        if found is not None:
+            found[1].wait()
 
     def _unmap(self, name: str) -> None:
         """Give it back to kernels."""
-        view = self.maps.pop(name, None)
-        if view is not None:
-            view.base.release(self.queues.compute)
+        found = self.maps.pop(name, None)
+        if found is not None:
+            found[0].base.release(self.queues.compute)
 
     def post(self, index: int) -> Step:
         request, name = self._request(index), self.schedule.messages[index].buffer
-        last = self.events.read if self.mapped else self.events.moved
-        mapped, write = self.mapped, self.cl.map_flags.WRITE_INVALIDATE_REGION
+        if self.mapped:
+            take = self._map(name, self.cl.map_flags.WRITE_INVALIDATE_REGION)
 
-        def step() -> None:
-            event = last.get(name)
-            if event is not None:
-                event.wait()
-            if mapped:
-                self._map(name, write)
+            def mapped() -> None:
+                take()
+                self._mapped(name)
+                request.Start()
+
+            return mapped
+        moved = self.events.moved
+
+        def copied() -> None:
+            if name in moved:
+                moved[name].wait()
             request.Start()
 
-        return step
+        return copied
 
     def fetch(self, index: int) -> Step:
         name = self.schedule.messages[index].buffer
         if self.mapped:
-            read = self.cl.map_flags.READ
-            return lambda: self._map(name, read)
+            return self._map(name, self.cl.map_flags.READ)
         return lambda: self._download(name)
 
     def _download(self, name: str) -> None:
@@ -183,17 +203,22 @@ class Binding:
 
     def send(self, index: int) -> Step:
         request, name = self._request(index), self.schedule.messages[index].buffer
-        moved, mapped = self.events.moved, self.mapped
+        moved = self.events.moved
 
-        def step() -> None:
-            if not mapped and name in moved:
+        def mapped() -> None:
+            self._mapped(name)
+            request.Start()
+
+        def copied() -> None:
+            if name in moved:
                 moved[name].wait()
             request.Start()
 
-        return step
+        return mapped if self.mapped else copied
 
     def wait(self, index: int) -> Step:
-        return lambda: self.requests[index].Wait()
+        complete: Step = self._request(index).Wait
+        return complete
 
     def put(self, index: int) -> Step:
         name = self.schedule.messages[index].buffer
@@ -229,10 +254,12 @@ class Binding:
         values = self._host(row.buffer).view(row.dtype)
         on_device = any(shape for _, _, shape in row.values)
         collective = self._collective(row.op, values)
-        both = self.cl.map_flags.READ | self.cl.map_flags.WRITE
+        take = self._map(row.buffer, self.cl.map_flags.READ | self.cl.map_flags.WRITE) if self.mapped else None
 
         def mapped() -> None:
-            self._map(row.buffer, both)
+            assert take is not None
+            take()
+            self._mapped(row.buffer)
             collective()
             self._unmap(row.buffer)
 

@@ -1,4 +1,4 @@
-"""Build and run the grid apps on 1 to 4 ranks in one MPI job, and put their blocks together."""
+"""Build and run the grid apps on several numbers of ranks in one MPI job, and put their blocks together."""
 
 from __future__ import annotations
 
@@ -17,6 +17,22 @@ from mpi import mpiexec
 
 Array = np.ndarray[Any, Any]
 RANKS = (1, 2, 3, 4)
+# More processes than cores: one thread each, and those who wait give way
+CROWDED = {"POCL_MAX_PTHREAD_COUNT": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Options of the app, arguments of aotato-run, numbers of ranks."""
+
+    options: Mapping[str, int]
+    arguments: str
+    ranks: tuple[int, ...] = RANKS
+
+    @property
+    def grid(self) -> SimpleNamespace:
+        """All options of the grid."""
+        return SimpleNamespace(**{option.name: option.default for option in _grid.OPTIONS} | self.options)
 
 
 @dataclass(frozen=True)
@@ -28,25 +44,23 @@ class Result:
     observed: Mapping[str, Array]
 
 
-def run_all(folder: Path, app: str, cases: Mapping[str, tuple[dict[str, int], str]]) -> dict[tuple[str, int], Result]:
-    """`cases`: a name -> options of the app and arguments of aotato-run. Results by name and number of ranks."""
+def run_all(folder: Path, app: str, cases: Mapping[str, Case]) -> dict[tuple[str, int], Result]:
+    """Results by name of the case and number of ranks; the bundles stay in `folder` as NAME_RANKS.h5."""
+    jobs = [(name, ranks) for name, case in cases.items() for ranks in case.ranks]
     lines = []
-    for name, (options, arguments) in cases.items():
-        for ranks in RANKS:
-            path = folder / f"{name}_{ranks}"
-            aotato.build(app, ranks=ranks, options=options, path=f"{path}.h5", targets="cpu")
-            lines.append(f"{path}.h5 --output {path}_out.h5 --quiet {arguments}")
-    jobs = folder / "jobs"
-    jobs.write_text("\n".join(lines))
-    done = mpiexec(max(RANKS), [Path(__file__).with_name("run_many.py"), jobs], timeout=240)
+    for name, ranks in jobs:
+        path, case = folder / f"{name}_{ranks}", cases[name]
+        aotato.build(app, ranks=ranks, options=case.options, path=f"{path}.h5", targets="cpu")
+        lines.append(f"{path}.h5 --output {path}_out.h5 --quiet {case.arguments}")
+    (folder / "jobs").write_text("\n".join(lines))
+    most = max(ranks for _, ranks in jobs)
+    done = mpiexec(most, [Path(__file__).with_name("run_many.py"), folder / "jobs"], timeout=240, env=CROWDED)
     assert (done.returncode, done.stderr) == (0, "")
-    grids = {name: SimpleNamespace(**{option.name: option.default for option in _grid.OPTIONS} | options)
-             for name, (options, _) in cases.items()}
-    return {(name, ranks): _read(folder / f"{name}_{ranks}_out.h5", _grid.blocks(ranks, opt), opt)
-            for name, opt in grids.items() for ranks in RANKS}
+    return {(name, ranks): _read(folder / f"{name}_{ranks}_out.h5", cases[name].grid, ranks) for name, ranks in jobs}
 
 
-def _read(path: Path, blocks: list[_grid.Block], opt: SimpleNamespace) -> Result:
+def _read(path: Path, opt: SimpleNamespace, ranks: int) -> Result:
+    blocks = _grid.blocks(ranks, opt)
     with h5py.File(path) as file:
         names = [name for name, node in file["rank/0"].items() if node.shape == blocks[0].shape]
         fields = {name: np.full((opt.n,) * opt.dim, np.nan) for name in names}

@@ -61,7 +61,7 @@ def every_element_reads_a_sum_of_all(m: Any, **x: Any) -> dict[str, Any]:
     return {name: array * array - m.sum(array) for name, array in x.items()}
 
 
-@alone(**{f"x{n}": numbers(3, n) for n in (1, 64, 65, 255, 256, 300)}, tall=numbers(5000, 65), thin=numbers(300, 1))
+@alone(**{f"x{n}": numbers(3, n) for n in (1, 64, 65, 255, 256, 300)}, tall=numbers(600, 129), thin=numbers(300, 1))
 def sums_along_each_axis(m: Any, **x: Any) -> dict[str, Any]:
     rows = {f"{name}_rows": m.sum(array, axis=1) for name, array in x.items()}
     return rows | {f"{name}_columns": m.sum(array, axis=0) for name, array in x.items()}
@@ -98,6 +98,11 @@ def reductions_of_reductions(m: Any, a: Any, b: Any, v: Any) -> dict[str, Any]:
     }
 
 
+@alone(x=numbers(300), y=numbers(4097), z=numbers(4096))
+def more_results_than_groups(m: Any, x: Any, y: Any, z: Any) -> dict[str, Any]:
+    return {"items": m.einsum("j,i->i", x, y), "groups": m.einsum("j,i->i", x, z)}
+
+
 # Levels
 
 
@@ -122,7 +127,7 @@ def one_reduction_read_in_many_ways(m: Any, a: Any, x: Any) -> dict[str, Any]:
 @alone(x=numbers(65))
 def doubling_at_own_index(m: Any, x: Any) -> dict[str, Any]:
     for _ in range(40):
-        x = 0.5 * x * x + x
+        x = x * x / 2 + x / 2 + 0.1
     return {"out": x}
 
 
@@ -171,7 +176,7 @@ def gathers(m: Any, x: Any, k: Any, pick: Any) -> dict[str, Any]:
     def take(a: Any, index: Any) -> Any:
         return aotato.take(a, index) if m is pt else np.take(a, index)
 
-    constant = np.array([5, 0, 99, 5, 42])
+    constant = np.array([5, 0, 69, 5, 42])
     c = m.where(pick, x, 0 * x)
     return {"run": take(x, k), "computed": take(x * x, 99 - k), "end": take(x, np.array([-1, -100])),
             "constant": take(c, constant), "nested": take(take(x + 1, k), constant), "sum": m.sum(take(x, k)),
@@ -210,6 +215,15 @@ def stored_sent_and_read_again(rank: int, size: int) -> Any:
     second = send(centred, left, "second", send(first, right, "more", recv(right, "second", 129) + first))
     third = send(recv(left, "more", 129), right, "third", pt.roll(recv(left, "third", 129), 1) + second * centred)
     return {"centred": centred, "first": first, "third": third, "again": centred}
+
+
+@together(3)
+def kernels_that_differ_deep_down(rank: int, size: int) -> Any:
+    """Ranks share kernels of equal text: here only the innermost number tells them apart."""
+    x = _mine(rank, 3) + (rank + 1)
+    for number in range(30):
+        x = x / 2 + number
+    return {"out": x, "sum": pt.sum(x)}
 
 
 @together(2)

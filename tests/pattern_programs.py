@@ -177,7 +177,8 @@ def tags_of_any_kind(rank: int, size: int) -> Any:
 
 DERIVATIVE = np.array([np.roll(np.diag(np.arange(1.0, 7)), d, axis=1) - np.eye(6) for d in range(3)])
 Q = [[np.arange(6.0) * (k + 1) + rank for k in range(5)] for rank in range(4)]
-GRADIENTS = [[[DERIVATIVE[d] @ sum(Q[r][k] for r in range(4)) for d in range(3)] for k in range(5)] for _ in range(4)]
+SUMS = [sum(Q[rank][k] for rank in range(4)) for k in range(5)]
+GRADIENTS = [[[(rank + 1) * DERIVATIVE[d] @ SUMS[k] for d in range(3)] for k in range(5)] for rank in range(4)]
 
 
 def _rhs(rank: int) -> dict[str, Array]:
@@ -194,7 +195,8 @@ def navier_stokes_like(rank: int, size: int) -> Any:
         around = state
         for other in others:
             around = send(state, other, ("state", k), around + recv(other, ("state", k), 6))
-        gradients += [pt.einsum("ij,j->i", pt.make_data_wrapper(DERIVATIVE[d]), around) for d in range(3)]
+        matrices = [pt.make_data_wrapper((rank + 1) * DERIVATIVE[d]) for d in range(3)]
+        gradients += [pt.einsum("ij,j->i", matrix, around) for matrix in matrices]
     near = []
     for number, gradient in enumerate(gradients):
         total = gradient
@@ -273,28 +275,25 @@ def messages_of_every_dtype(shape: tuple[int, ...]) -> None:
     """Half of the arrays sent as they are, half computed; the receiver returns some as they are and computes."""
     mine = {dtype: values(shape, dtype) for dtype in DTYPES}
     received = {f"{dtype}.same": a for dtype, a in mine.items()}
-    received |= {f"{dtype}.{word}": ~a if dtype == "bool" else a + a
-                 for dtype, a in mine.items() for word in ("sent", "made")}
+    received |= {f"{dtype}.sent": ~a if dtype == "bool" else a + a for dtype, a in mine.items()}
+    received |= {f"{dtype}.made": ~a if dtype == "bool" else a + a + a for dtype, a in mine.items()}
     launches = int(0 not in shape)
 
-    def both_ways(array: Any) -> Any:
-        return pt.logical_not(array) if array.dtype == bool else array + array
+    def made(array: Any, addend: Any) -> Any:
+        return pt.logical_not(array) if array.dtype == bool else array + addend
 
     def messages(rank: int, size: int) -> Any:
         if rank == 0:
             out = x(0)
             for dtype, value in mine.items():
                 array = given(dtype, value)
-                out = send(array, 1, dtype, send(both_ways(array), 1, (dtype, 2), out))
+                out = send(array, 1, dtype, send(made(array, array), 1, (dtype, 2), out))
             return {"x": out}
-        return {
-            dtype: {
-                "same": recv(0, dtype, shape, dtype),
-                "sent": recv(0, (dtype, 2), shape, dtype),
-                "made": both_ways(recv(0, dtype, shape, dtype)),
-            }
-            for dtype in DTYPES
-        }
+        out = {}
+        for dtype in DTYPES:
+            same, sent = recv(0, dtype, shape, dtype), recv(0, (dtype, 2), shape, dtype)
+            out[dtype] = {"same": same, "sent": sent, "made": made(same, sent)}
+        return out
 
     messages.__name__ = f"messages_of_every_dtype_{'x'.join(map(str, shape)) or 'scalar'}"
     here(1, [(1, 1, launches), (1, 0, launches)], [{"x": X[0]}, received])(messages)

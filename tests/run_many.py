@@ -1,6 +1,6 @@
 """aotato-run many times in one MPI job: `mpiexec -n N run_many.py FILE`, a command line without its name a line.
 
-A bundle for fewer than N ranks runs on the first ranks. A refusal ends the job: its sentence, exit status 1.
+A bundle for fewer than N ranks runs on the first ranks. A refusal ends the job with its sentence.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from mpi4py import MPI
@@ -19,7 +20,7 @@ from aotato.runtime_stub.run import run
 from aotato.runtime_stub.world import World
 
 
-def main() -> int:
+def main() -> None:
     everyone = MPI.COMM_WORLD
     for line in Path(sys.argv[1]).read_text().splitlines():
         chosen = options.parse(shlex.split(line))
@@ -28,13 +29,13 @@ def main() -> int:
             comm = everyone.Split(0 if everyone.rank < bundle.ranks else MPI.UNDEFINED, everyone.rank)
             if comm == MPI.COMM_NULL:
                 continue
-            world = World.of(comm)
+            world = replace(World.of(comm), launch=None)  # the launcher has started more processes than these
             try:
                 run(world, bundle, chosen)
             except Refusal as refusal:
-                return world.report(refusal)
+                world.report(refusal)
+                everyone.Abort(1)
             comm.Free()
-    return 0
 
 
 def _meet(everyone: MPI.Comm) -> None:
@@ -45,4 +46,4 @@ def _meet(everyone: MPI.Comm) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
