@@ -214,7 +214,9 @@ def _unrolled(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.E
     return _JOINED[expr.op](tuple(terms))
 
 
-_Saved = tuple[dict[str, "_Value"], dict[str, int], dict[tuple[str, str], str], dict[str, ranges.Range], tuple[str, ...]]
+_Saved = tuple[
+    dict[str, "_Value"], dict[str, int], dict[tuple[str, str], str], dict[str, ranges.Range], tuple[str, ...]
+]
 
 
 def _saved(b: _Builder) -> _Saved:

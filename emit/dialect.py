@@ -13,7 +13,6 @@ from loopy.target.opencl import OpenCLCASTBuilder
 from loopy.target.pyopencl import PyOpenCLCASTBuilder
 from pymbolic.mapper.stringifier import PREC_PRODUCT, PREC_SUM
 
-
 if not hasattr(isl.Aff, "is_equal"):
     # loopy 2025.2 asks it for loop bounds that are the smaller of two; islpy 2026 has it under another name only
     isl.Aff.is_equal = isl.Aff.plain_is_equal  # type: ignore[attr-defined]
