@@ -112,11 +112,12 @@ def prepare(world: World, bundle: Bundle | None, chosen: Namespace | None, diges
         output.check(values.expand(chosen.vtk, 0, "step"), vtkhdf.OPTION)
     if found is not None and not chosen.entry and not chosen.selftest:
         return Ready("", {}, *device_of(bundle, world, chosen), loop.read(bundle, found, world.rank, chosen))
+    if chosen.selftest:
+        return Ready("", {}, *device_of(bundle, world, chosen))
     entry = entry_of(bundle, chosen.entry)
     if chosen.vtk:
         vtkhdf.check(bundle, [entry.name])
-    inputs = {} if chosen.selftest else inputs_of(bundle, entry, world.rank, chosen)
-    return Ready(entry.name, inputs, *device_of(bundle, world, chosen))
+    return Ready(entry.name, inputs_of(bundle, entry, world.rank, chosen), *device_of(bundle, world, chosen))
 
 
 def device_of(bundle: Bundle, world: World, chosen: Namespace) -> tuple[Any, str]:

@@ -127,3 +127,10 @@ def test_a_full_disk_is_a_sentence_and_leaves_no_file(folder, tmp_path):
     assert done.returncode != 0 and "Traceback" not in done.stderr
     assert done.stderr.count("aotato: ") == 1 and "No space left on device" in done.stderr
     assert os.listdir(tmp_path) == ["script.py"]
+
+
+def test_the_selftest_covers_all_entries_without_a_choice(tmp_path):
+    path = aotato.build("heat", ranks=2, options={"n": 8}, path=tmp_path / "heat.h5")
+    result = mpiexec(2, ["-m", "aotato.runtime_stub.run", path, "--selftest"])
+    assert result.returncode == 0, result.stderr
+    assert "self-test passed" in result.stdout
