@@ -123,9 +123,9 @@ def _entry(
     partitions = [resolved(part) for part in partition(programs)]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
     emitted: dict[str, list[Emitted]] = {}
+    cache = opencl.Cache()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
-        cache = opencl.Cache()
         emitted[target.name] = [emit(p, programs.size, target, contract, on_device, cache) for p in partitions]
         schedules = [e.schedule for e in emitted[target.name]]
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]

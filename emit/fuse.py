@@ -14,7 +14,7 @@ import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
 from aotato.emit.axes import batch_axes
-from aotato.emit.nest import Kernel
+from aotato.emit.nest import Kernel, Nest
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.parts import Part, Partition
@@ -207,7 +207,7 @@ def _block_kernels(
             ready.update(names)
         if urgent and any(ir.size(program.arrays[name].shape) for name in packed):
             in_memory = _in_memory(program, frozenset(ready))
-            kernels.append(_kernel(program, plan.part.number, tuple(packed), in_memory, "pack"))
+            kernels.extend(_kernels_of(program, plan.part.number, tuple(packed), in_memory, "pack"))
     return kernels
 
 
@@ -238,7 +238,7 @@ def _by_level(
         # Zero-size arrays have no element to compute
         if any(ir.size(program.arrays[name].shape) for name in chosen):
             in_memory = _in_memory(program, frozenset(ready))
-            kernels.append(_kernel(program, plan.part.number, chosen, in_memory, label))
+            kernels.extend(_kernels_of(program, plan.part.number, chosen, in_memory, label))
         ready.update(name for name in chosen if name in own)
     return kernels
 
@@ -247,18 +247,30 @@ def _in_memory(program: ir.Program, ready: frozenset[str]) -> Callable[[str], bo
     return lambda name: name in ready or not isinstance(program.arrays[name], ir.Lambda)
 
 
-def _kernel(
+def _kernels_of(
     program: ir.Program,
     part: int,
     names: tuple[str, ...],
     in_memory: Callable[[str], bool],
     label: str,
-) -> Kernel:
-    shapes = dict.fromkeys(program.arrays[name].shape for name in names)
-    nests = tuple(
-        body.nest(program, tuple(n for n in names if program.arrays[n].shape == shape), in_memory)
-        for shape in shapes
-        if ir.size(shape)
-    )
-    reads = tuple(dict.fromkeys(name for nest in nests for name in body.arrays_read(nest)))
-    return Kernel(f"{program.entry}_{part}_{label}", part, nests, reads, names)
+) -> list[Kernel]:
+    """One kernel for all nests that synchronise nothing, and one for each number of work-groups that do.
+
+    Barriers then stand under no condition on the group; PoCL 3.0 loses stores around such conditions.
+    """
+    sharing: dict[int, list[Nest]] = {}
+    for shape in dict.fromkeys(program.arrays[name].shape for name in names):
+        mine = tuple(name for name in names if program.arrays[name].shape == shape)
+        if ir.size(shape):
+            nest = body.nest(program, mine, in_memory)
+            sharing.setdefault(ir.size(shape) if nest.grouped else 0, []).append(nest)
+    return [
+        Kernel(
+            f"{program.entry}_{part}_{label}",
+            part,
+            tuple(nests),
+            tuple(dict.fromkeys(name for nest in nests for name in body.arrays_read(nest))),
+            tuple(store.array for nest in nests for store in nest.stores),
+        )
+        for nests in sharing.values()
+    ]

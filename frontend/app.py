@@ -77,10 +77,11 @@ def _module(name: str) -> ModuleType:
     if path.suffix == ".py" and path.is_file():
         # Found beside it: an app may import its neighbours
         sys.path.insert(0, str(path.resolve().parent))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        # Under a name of its own: a file may be called like a module that others import
+        spec = importlib.util.spec_from_file_location(f"aotato_app.{path.stem}", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
+        sys.modules[module.__name__] = module
         spec.loader.exec_module(module)
         return module
     near = difflib.get_close_matches(name, builtin_names(), 1)

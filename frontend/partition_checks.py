@@ -211,6 +211,9 @@ def check_nothing_held_back(found: Partition, rounds: Mapping[str, int]) -> None
         sent = [parcel.sent for message in part.sends for parcel in message.parcels]
         for name in (*part.stores, *sent, *costly):
             hold(rounds[name] == part.number, text, program.rank, name, part.number, rounds[name])
+        late = "rank {} has the result {!r} of a reduction of part {}, but it waits for {} rounds"
+        for name in (result for reduction in part.reductions for result in reduction.results):
+            hold(rounds[name] == part.number + 1, late, program.rank, name, part.number, rounds[name])
 
 
 def chains(partitions: Sequence[Partition]) -> list[dict[str, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aotato.runtime_stub import plan_data
+from aotato.runtime_stub import device_arrays, plan_data
 from aotato.runtime_stub import values as given_values
 from aotato.runtime_stub.binding import Binding, Queues
 from aotato.runtime_stub.errors import Refusal
@@ -40,7 +40,7 @@ class Program:
         self.queue = queue if queue is not None else cl.CommandQueue(self.context, device)
         self.schedules = {name: bundle.schedule(name, target, self.world.rank) for name in bundle.entries}
         self.values: dict[str, Array] = {}
-        self.current: dict[str, str] = {}  # input path -> "default" or "given"
+        self.current: dict[str, str | None] = {}  # input path -> "default", "given", or not yet written
         self.memory = self.world.together(self._memory)
         self.kernels = Kernels(self.context, device, bundle)
         self.drivers: dict[str, Callable[[Binding], Callable[[], None]]] = {}
@@ -129,15 +129,30 @@ class Program:
     def call(self, entry: str, /, **inputs: Any) -> dict[str, Array]:
         """Run `entry` once and return its outputs as numpy arrays by path; an input not given has its default.
 
+        Inputs are numpy arrays, or pyopencl arrays of the queue given to `load`. The plan's state stays as it is.
         All ranks must call the same entries in the same order. Raises Refusal for a wrong or missing input.
         """
         self.entry(entry)
-        arrays = self.world.together(
-            lambda: given_values.check_all(self.wanted(entry), inputs, lambda path: self._missing(entry, path))
-        )
-        node = self._placed(entry, arrays, inputs)
-        self._perform(entry, node)
-        return self.outputs(entry)
+        arrays = self.world.together(lambda: self._given(entry, inputs))
+        kept = self._kept(inputs)
+        self._perform(entry, self._placed(entry, arrays, inputs))
+        results = self.outputs(entry)
+        for path, (value, standing) in kept.items():
+            self.values[f"input:{path}"][...] = value
+            self.current[path] = standing
+        return results
+
+    def _kept(self, inputs: Collection[str]) -> dict[str, tuple[Array, str | None]]:
+        """Carried values on the host that a call overwrites, to be put back: they belong to the plan's state."""
+        carried = [path for path in self._carried() if path in inputs and f"input:{path}" in self.values]
+        return {path: (self.values[f"input:{path}"].copy(), self.current.get(path)) for path in carried}
+
+    def _given(self, entry: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """All inputs of a call: checked host arrays, and device arrays as they are."""
+        wanted = self.wanted(entry)
+        host, device = device_arrays.split(self.context, wanted, inputs)
+        rest = [one for one in wanted if one.name not in device]
+        return {**given_values.check_all(rest, host, lambda path: self._missing(entry, path)), **device}
 
     def perform(self, entry: str) -> None:
         """Run `entry` once on the present state and feed its carried outputs back."""
@@ -280,28 +295,30 @@ class Program:
 
     def _placed(self, entry: str, arrays: Mapping[str, Array], given: Collection[str]) -> Node:
         """Write inputs. Carried ones that are given go into spare buffers: the state stays as it is."""
-        machine = self.state_machine
         carried = self._carried()
-        holds = dict(machine.node.holds)
+        beside = [path for path in arrays if path in carried and path in given and f"input:{path}" not in self.values]
+        node = self.state_machine.aside(beside)
         for path, array in arrays.items():
-            name = f"input:{path}"
-            if path in carried and path in given and name not in self.values:
-                holds[path] = machine.free(array.nbytes, list(holds.values()))
-                self._upload(holds[path], array)
+            if path in beside:
+                self._upload(node.holds[path], array)
             elif path in given or self._stale(path):
                 self._set(path, array, path in given)
-        return machine.at(holds)
+        return node
 
     def _set(self, path: str, array: Array, given: bool) -> None:
         name = f"input:{path}"
         self.current[path] = "given" if given else "default"
         if name in self.values:
-            self.values[name][...] = array
+            self.values[name][...] = array.get() if device_arrays.is_on_device(array) else array
         elif path in self.state_machine.node.holds:
             self._upload(self.state_machine.node.holds[path], array)
 
-    def _upload(self, buffer: Any, array: Array) -> None:
-        if array.nbytes:
+    def _upload(self, buffer: Any, array: Any) -> None:
+        if not array.nbytes:
+            return
+        if device_arrays.is_on_device(array):
+            device_arrays.copy(self.queue, buffer, array)
+        else:
             self.cl.enqueue_copy(self.queue, buffer, np.ascontiguousarray(array))
 
     def outputs(self, entry: str) -> dict[str, Array]:
@@ -318,7 +335,10 @@ class Program:
             result[...] = host[output.offset : output.offset + result.nbytes].view(output.dtype).reshape(output.shape)
         elif result.nbytes:
             source = self.last[schedule.entry].resolve(output.buffer)
-            self.cl.enqueue_copy(self.queue, result, source, src_offset=output.offset)
+            # What lies in a message may still be on its way up, on the other queue
+            moved = self.bindings[schedule.entry].events.moved.get(output.buffer)
+            waits = [moved] if moved is not None else None
+            self.cl.enqueue_copy(self.queue, result, source, src_offset=output.offset, wait_for=waits)
         return result
 
     def selftest(self) -> str:

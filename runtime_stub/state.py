@@ -36,9 +36,10 @@ class Transition:
 
 @dataclass
 class Node:
-    """Device buffers by input path."""
+    """Device buffers by input path. What is performed at an `aside` node leaves the buffers of all others alone."""
 
     holds: Mapping[str, Any]
+    aside: bool = False
     transitions: dict[str, Transition] = field(default_factory=dict)
 
 
@@ -66,12 +67,27 @@ class State:
                 if all(known is not buffer for _, buffer in self.pool):
                     self.pool.append((size, known))
         self.nodes: dict[tuple[int, ...], Node] = {}
+        self.spares: dict[tuple[str, str], Any] = {}
         self.node = self.at({path: memory.buffer("", f"input:{path}") for path in inputs})
 
     def at(self, holds: Mapping[str, Any]) -> Node:
         """The node of this assignment."""
         key = tuple(id(holds[path]) for path in sorted(holds))
         return self.nodes.setdefault(key, Node(dict(holds)))
+
+    def aside(self, paths: Sequence[str]) -> Node:
+        """The present node with buffers of their own for the inputs `paths`, to be written for a single call."""
+        if not paths:
+            return self.node
+        holds = {**self.node.holds, **{path: self.spare("", path, self.sizes[path]) for path in paths}}
+        key = tuple(id(holds[path]) for path in sorted(holds))
+        return self.nodes.setdefault(key, Node(holds, aside=True))
+
+    def spare(self, entry: str, name: str, nbytes: int) -> Any:
+        """A buffer that is never part of the state."""
+        if (entry, name) not in self.spares:
+            self.spares[entry, name] = self.memory.allocate(nbytes)
+        return self.spares[entry, name]
 
     def free(self, nbytes: int, taken: Sequence[Any]) -> Any:
         """A buffer of that size that is not among `taken`; a new one only where all are."""
@@ -101,13 +117,14 @@ class State:
         for carry in self.carries[entry]:
             if carry.path in holds and not carry.source.startswith("reduce:"):
                 holds[carry.path] = resolve(carry.source)
-        return Transition(self.bind(entry, resolve), resolve, self.at(holds))
+        return Transition(self.bind(entry, resolve), resolve, node if node.aside else self.at(holds))
 
     def _targets(self, entry: str, node: Node) -> dict[str, Any]:
         """Buffers for the carried outputs of `entry`: none that an input holds, none twice."""
         taken, placed = list(node.holds.values()), {}
         for carry in self.carries[entry]:
             if carry.source.startswith("output:") and carry.source not in placed:
-                placed[carry.source] = self.free(self.sizes[carry.path], taken)
+                size = self.sizes[carry.path]
+                placed[carry.source] = self.spare(entry, carry.source, size) if node.aside else self.free(size, taken)
                 taken.append(placed[carry.source])
         return placed

@@ -42,7 +42,7 @@ class Batch:
         """A placeholder that will be given `array`."""
         name = f"in{len(self.inputs)}"
         self.inputs[name] = np.asarray(array)
-        return placeholder(name, self.inputs[name].shape, self.inputs[name].dtype)
+        return placeholder(name, self.inputs[name].shape, self.inputs[name].dtype.name)
 
     def add(self, path: str, array: Any, expected: Any) -> None:
         """`array` must have the values of `expected` in its declared dtype."""
@@ -57,7 +57,8 @@ class Batch:
         """Raise AssertionError naming every output that differs; `known` is the share of elements with a bound."""
         traced = self.traced()
         assemble({"step": traced}, path, chosen(target), HEAD)
-        values = run(traced.programs, [self.inputs])[0]
+        native = {name: x.astype(x.dtype.newbyteorder("=")) for name, x in self.inputs.items()}
+        values = run(traced.programs, [native])[0]
         with aotato.load(path) as program:
             device = program(**self.inputs)
         report(values, device, self.expected, known)

@@ -222,7 +222,9 @@ def test_a_tag_that_is_not_hashable(tmp_path):
     def app(rank: int, size: int) -> Any:
         return aotato.make_distributed_recv(0, ["q"], 4, "float64")
 
-    assert refusal(app, tmp_path) == "the communication tag ['q'] is not hashable"
+    assert refusal(app, tmp_path) == (
+        "the communication tag ['q'] of entry 'step' is not hashable; use a number, text or tuple"
+    )
 
 
 def test_an_unknown_node(tmp_path):

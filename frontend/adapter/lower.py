@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pymbolic.primitives as prim
-from pytato.array import IndexLambda
+from pytato.array import DataWrapper, IndexLambda
 
 from aotato.frontend import expr as ex
 from aotato.frontend.adapter import compat
@@ -91,7 +91,7 @@ if not compat.HAS_LOWERING:
 def lower(node: PytatoArray) -> Lowered:
     """The expression of `node` and the arrays it reads."""
     lam = index_lambda(node)
-    conversion = _Conversion(lam.bindings)
+    conversion = _Conversion(lam.bindings, np.dtype(lam.dtype))
     expr = conversion.convert(lam.expr)
     if lam is node and _is_logical_not(node, expr):
         expr = prim.LogicalNot(expr)
@@ -110,8 +110,8 @@ def _is_logical_not(node: PytatoArray, expr: ex.Expr) -> bool:
 class _Conversion:
     """State of one conversion: bindings in order of first appearance, fresh reduction indices."""
 
-    def __init__(self, bindings: Mapping[str, PytatoArray]) -> None:
-        self.bindings = bindings
+    def __init__(self, bindings: Mapping[str, PytatoArray], dtype: np.dtype[Any]) -> None:
+        self.bindings, self.dtype = bindings, dtype
         self.names: list[str] = []
         self.reductions = 0
         self.renamed: dict[str, str] = {}
@@ -123,6 +123,8 @@ class _Conversion:
             case prim.Subscript():
                 position = self._position(expr.aggregate.name)
                 return ex.read(position, tuple(self.convert(i) for i in expr.index_tuple))
+            case prim.Call() if expr.function.name.rpartition(".")[2] == "zero":
+                return 0
             case prim.Call():
                 return prim.Call(prim.Variable(_function(expr.function)), tuple(map(self.convert, expr.parameters)))
             case prim.NaN():
@@ -157,14 +159,46 @@ class _Conversion:
         op = expr.op if isinstance(expr.op, str) else _OP_NAMES.get(type(expr.op).__name__)
         if op not in ex.REDUCE_OPS:
             raise UnsupportedNode(f"reduction {expr.op!r} is not supported")
-        bounds = []
+        bounds, masks, starts = [], [], {}
         for name, (lower, upper) in _in_order(expr.bounds):
-            if not (isinstance(lower, int | np.integer) and isinstance(upper, int | np.integer)):
-                raise UnsupportedNode(f"reduction over {name} has bounds that are not known at build time")
             self.renamed[name] = f"_r{self.reductions}"
             self.reductions += 1
-            bounds.append((self.renamed[name], int(lower), int(upper)))
-        return ex.Reduce(op, tuple(bounds), self.convert(expr.inner_expr))
+            index = prim.Variable(self.renamed[name])
+            if isinstance(lower, int | np.integer) and isinstance(upper, int | np.integer):
+                bounds.append((index.name, int(lower), int(upper)))
+                continue
+            start, end = self.convert(lower), self.convert(upper)
+            bounds.append((index.name, 0, self._longest(name, lower, upper)))
+            starts[index.name] = start + index
+            masks.append(prim.Comparison(start + index, "<", end))
+        if op in ("min", "max") and any(upper <= lower for _, lower, upper in bounds):
+            return self._nothing(op)
+        body = self.convert(expr.inner_expr)
+        for name, shifted in starts.items():
+            body = ex.substitute(body, {name: shifted})
+        for mask in masks:
+            if op != "sum":
+                raise UnsupportedNode(f"a {op} whose bounds are arrays is not supported")
+            body = prim.If(mask, body, 0)
+        return ex.Reduce(op, tuple(bounds), body)
+
+    def _longest(self, name: str, lower: Any, upper: Any) -> int:
+        """The most terms of a reduction from `a[i]` to `a[i + 1]` with a constant array `a`: the rows of a sparse matrix."""
+        match lower, upper:
+            case prim.Subscript(), prim.Subscript() if lower.aggregate == upper.aggregate:
+                array = self.bindings[lower.aggregate.name]
+                if isinstance(array, DataWrapper) and array.ndim == 1 and upper.index == (lower.index[0] + 1,):
+                    return int(np.diff(np.asarray(array.data)).max(initial=0))
+        raise UnsupportedNode(f"reduction over {name} has bounds that are not known at build time")
+
+    def _nothing(self, op: str) -> ex.Expr:
+        """A minimum or maximum over no elements: main allows it with the neutral element as `initial` only."""
+        if not compat.HAS_LOWERING:
+            return ex.Reduce(op, (("_r0", 0, 0),), 0)
+        if self.dtype.kind == "f":
+            return self.dtype.type(np.inf if op == "min" else -np.inf)
+        info = np.iinfo(self.dtype)
+        return self.dtype.type(info.max if op == "min" else info.min)
 
 
 def _in_order(bounds: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from pytato.array import Array, DataWrapper, NamedArray, Placeholder, SizeParam
 
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
+from aotato.frontend.adapter import calls
 from aotato.frontend.adapter.lower import UnsupportedNode, lower
 from aotato.frontend.adapter.nodes import (
     AllreduceNode,
@@ -25,6 +26,7 @@ from aotato.frontend.adapter.nodes import (
 )
 from aotato.frontend.constants import digest
 from aotato.frontend.dtypes import dtype_of, make_explicit
+from aotato.frontend.normalise import normalise
 from aotato.frontend.text import expr_text
 
 PytatoArray = Any
@@ -53,7 +55,7 @@ class Traced:
 
 def trace(entry: str, ranks: int, function: Callable[[int], Any]) -> Traced:
     """Call `function(rank)` for every rank and translate what it returns, a nest of pytato arrays."""
-    tags = _Tags()
+    tags = _Tags(entry)
     tracers = [_Tracer(entry, rank, tags) for rank in range(ranks)]
     programs = tuple(tracer.program(dict(flatten(function(tracer.rank), entry))) for tracer in tracers)
     return Traced(ir.Programs(entry, programs, tuple(tags.texts)), tuple(tracer.facts for tracer in tracers))
@@ -100,7 +102,8 @@ def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 class _Tags:
     """Communication tags of all ranks, numbered by first appearance; compared by equality only."""
 
-    def __init__(self) -> None:
+    def __init__(self, entry: str) -> None:
+        self.entry = entry
         self.numbers: dict[Hashable, int] = {}
         self.texts: list[str] = []
 
@@ -108,7 +111,9 @@ class _Tags:
         try:
             known = self.numbers.get(tag)
         except TypeError:
-            raise TraceError(f"the communication tag {tag!r} is not hashable") from None
+            raise TraceError(
+                f"the communication tag {tag!r} of entry {self.entry!r} is not hashable; use a number, text or tuple"
+            ) from None
         if known is None:
             known = self.numbers[tag] = len(self.texts)
             self.texts.append(tag.__name__ if isinstance(tag, type) else repr(tag))
@@ -163,6 +168,9 @@ class _Tracer:
                 raise TraceError(f"size parameter {node.name!r}: array sizes must be known at build time")
             case NamedArray() if hasattr(node._container, "_data"):
                 return node.expr, (node.expr,)
+            case NamedArray() if calls.is_call(node):
+                array = calls.inlined(node)
+                return array, (array,)
         for extent in self._shape(node):
             if not isinstance(extent, int | np.integer):
                 kind = type(node).__name__
@@ -189,7 +197,7 @@ class _Tracer:
             case AllreduceNode():
                 operand = self.names[id(node.operand)]
                 return self._add(ir.Allreduce(operand, node.op, shape, self._dtype(node), node.line.where))
-            case NamedArray() if hasattr(node._container, "_data"):
+            case NamedArray() if hasattr(node._container, "_data") or calls.is_call(node):
                 return self.names[id(lowered)]
         return self._lambda(node, lowered, shape)
 
@@ -217,10 +225,11 @@ class _Tracer:
         try:
             dtypes = [self.arrays[name].dtype for name in names]
             _check_negation(lowered.expr, dtypes, dtype)
+            _check_nothing(lowered.expr, shape)
             expr = make_explicit(lowered.expr, dtypes, dtype)
         except (OverflowError, TypeError, ValueError) as error:
             raise self._mistake(node, f"numpy has no such operation: {error}") from None
-        expr, operands = _merged_operands(expr, names)
+        expr, operands = normalise(expr, names, shape)
         if _is_own_read(expr, shape, self.arrays[operands[0]] if operands else None) and not _is_stored(node.tags):
             return operands[0]
         return self._add(ir.Lambda(expr, operands, shape, dtype, _is_stored(node.tags)))
@@ -274,6 +283,16 @@ def _check_negation(expr: Any, dtypes: list[ir.DType], dtype: ir.DType) -> None:
             raise TypeError("a boolean has no negative, and two of them no difference; use logical_not or ^")
 
 
+def _check_nothing(expr: Any, shape: ir.Shape) -> None:
+    """Raise ValueError for a minimum or maximum over no elements that no condition guards."""
+    if not ir.size(shape) or isinstance(expr, prim.If):
+        return
+    if isinstance(expr, ex.Reduce) and expr.op in ("min", "max") and any(up <= low for _, low, up in expr.bounds):
+        raise ValueError(f"{expr.op} over no elements")
+    for child in ex.children(expr):
+        _check_nothing(child, shape)
+
+
 def _pruned(program: ir.Program) -> ir.Program:
     """Only what outputs and sends need, numbered anew: what a DAG binds and never reads leaves no trace."""
     needed = {output.array for output in program.outputs} | {send.array for send in program.sends}
@@ -302,20 +321,6 @@ def _renamed(node: ir.Node, new: Mapping[str, str]) -> ir.Node:
         case ir.Input() | ir.Const() | ir.Recv():
             return node
     raise AssertionError(f"unknown node {type(node).__name__}")
-
-
-def _merged_operands(expr: Any, names: list[str]) -> tuple[Any, tuple[str, ...]]:
-    """Operands that became one array take one position."""
-    unique = list(dict.fromkeys(names))
-    if len(unique) == len(names):
-        return expr, tuple(names)
-
-    def rule(node: Any) -> Any:
-        if isinstance(node, prim.Subscript):
-            return ex.read(unique.index(names[ex.operand_position(node)]), node.index_tuple)
-        return node
-
-    return ex.rewrite(expr, rule), tuple(unique)
 
 
 def _is_own_read(expr: Any, shape: ir.Shape, operand: ir.Node | None) -> bool:

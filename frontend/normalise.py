@@ -1,0 +1,81 @@
+"""Write equal expressions alike: operations that change nothing are left out, commuting operands get one order.
+
+`x + 0`, `1 * x`, `i // 1` and `i % n` of an index below n become their operand; never `0 * x`, which may be NaN. Only
+the sign of a zero can change. The two operands of a sum or product commute exactly, so they take a fixed order; longer
+chains keep theirs, which rounding depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymbolic.primitives as prim
+
+from aotato.frontend import expr as ex
+from aotato.frontend.text_expr import expr_text
+
+
+def normalise(expr: ex.Expr, operands: Sequence[str], shape: Sequence[int]) -> tuple[ex.Expr, tuple[str, ...]]:
+    """`expr` of an array of `shape` in normal form, and its operands in the order in which it reads them."""
+    names = {f"a{position}": name for position, name in enumerate(operands)}
+    expr = ex.rewrite(expr, lambda node: _named(node, names))
+    expr = ex.rewrite(expr, lambda node: _simpler(node, shape))
+    order: dict[str, int] = {}
+    for node in ex.walk(expr):
+        if isinstance(node, prim.Subscript):
+            order.setdefault(node.aggregate.name, len(order))
+    return ex.rewrite(expr, lambda node: _numbered(node, order)), tuple(order)
+
+
+def _named(node: ex.Expr, names: dict[str, str]) -> ex.Expr:
+    if isinstance(node, prim.Subscript):
+        return prim.Subscript(prim.Variable(names[node.aggregate.name]), node.index_tuple)
+    return node
+
+
+def _numbered(node: ex.Expr, order: dict[str, int]) -> ex.Expr:
+    return ex.read(order[node.aggregate.name], node.index_tuple) if isinstance(node, prim.Subscript) else node
+
+
+def _simpler(node: ex.Expr, shape: Sequence[int]) -> ex.Expr:
+    match node:
+        case prim.Sum():
+            return _chain(node, 0)
+        case prim.Product():
+            return _chain(node, 1)
+        case prim.FloorDiv() if _is(node.denominator, 1):
+            return node.numerator
+        case prim.Remainder() if _below(node.numerator, node.denominator, shape):
+            return node.numerator
+    return node
+
+
+def _chain(node: prim.Sum | prim.Product, neutral: int) -> ex.Expr:
+    """Without neutral elements, as long as one operand stays."""
+    kept = [child for child in node.children if not _is(child, neutral)] or list(node.children[:1])
+    if len(kept) == 1:
+        return kept[0]
+    if len(kept) == 2:
+        kept.sort(key=_order)
+    return type(node)(tuple(kept))
+
+
+def _order(node: ex.Expr) -> tuple[int, str]:
+    """Numbers first in a product (`-1*x` reads as a negation), negations last in a sum."""
+    negation = isinstance(node, prim.Product) and _is(node.children[0], -1)
+    is_number = not isinstance(node, prim.ExpressionNode)
+    return (0 if is_number else 2 if negation else 1), expr_text(node)
+
+
+def _is(node: Any, value: int) -> bool:
+    """Whether `node` is that real number; a complex factor 1 is not exact for infinities."""
+    other = prim.ExpressionNode | bool | np.bool_ | complex | np.complexfloating
+    return not isinstance(node, other) and bool(node == value)
+
+
+def _below(index: Any, extent: Any, shape: Sequence[int]) -> bool:
+    if not (isinstance(index, prim.Variable) and type(extent) is int and index.name[1:].isdigit()):
+        return False
+    return shape[int(index.name[1:])] <= extent

@@ -1,0 +1,41 @@
+"""Trace `cases.py` with pytato main and write the programs as text beside it: `python tests/programs/write.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytato as pt
+
+from aotato.frontend.adapter import compat
+from aotato.frontend.adapter.trace import trace
+from aotato.frontend.text import dumps
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from cases import CASES, Case  # noqa: E402
+
+
+def program(case: Case) -> Any:
+    """The traced program of one rank."""
+    inputs = {name: pt.make_placeholder(name, x.shape, x.dtype) for name, x in case.inputs.items()}
+    return trace("step", 1, lambda rank: case.make(pt, inputs)).programs.ranks[0]
+
+
+def main() -> None:
+    if not compat.HAS_LOWERING:
+        sys.exit(f"expected pytato main, but found {pt.__file__}: install it in an environment of its own")
+    constants: dict[str, Any] = {}
+    for name, case in CASES.items():
+        traced = program(case)
+        (HERE / f"{name}.txt").write_text(dumps(traced))
+        for digest, array in traced.constants.items():
+            constants[digest] = [np.asarray(array).dtype.name, list(array.shape), array.ravel().tolist()]
+    (HERE / "constants.json").write_text(json.dumps(constants, sort_keys=True, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

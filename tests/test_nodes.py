@@ -1,0 +1,143 @@
+"""Every node and function of pytato, on the device, in the interpreter and in numpy."""
+
+from __future__ import annotations
+
+import sys
+
+import h5py
+import numpy as np
+import pymbolic.primitives as prim
+import pytato as pt
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import aotato
+from aotato.frontend.adapter.trace import TraceError
+from nodes import DTYPES, HEAD, Batch, placeholder, sample
+from nodes_cases import GROUPS, index_lambda
+
+KNOWN = 0.85  # the share of elements whose bound is finite, over special numbers too
+OF_ALL_DTYPES = [(group, dtype) for group, (_, dtypes) in GROUPS.items() for dtype in dtypes]
+
+
+@pytest.fixture(autouse=True)
+def deep_expressions():
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(20000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize(("group", "dtype"), OF_ALL_DTYPES)
+def test_node(group, dtype, tmp_path):
+    GROUPS[group][0](dtype).check(tmp_path / "nodes.h5", KNOWN)
+
+
+SHAPES = st.lists(st.sampled_from((0, 1, 1, 2, 3, 5)), max_size=3).map(tuple)
+
+
+@st.composite
+def arrays(draw, shape, dtype):
+    """A numpy array of any memory order: strided, reversed, read-only, of the other byte order."""
+    big = tuple(2 * extent + 1 for extent in shape)
+    array = np.asarray(sample(dtype, big, seed=draw(st.integers(0, 3))), order=draw(st.sampled_from("CF")))
+    steps = [draw(st.sampled_from((1, 2, -1))) for _ in shape]
+    array = array[tuple(slice(None, None, step) for step in steps)][tuple(slice(0, extent) for extent in shape)]
+    if draw(st.booleans()):
+        array = np.asarray(array.astype(array.dtype.newbyteorder(">")), order=draw(st.sampled_from("CF")))
+    array.setflags(write=draw(st.booleans()))
+    return array
+
+
+@st.composite
+def batches(draw):
+    """Twelve sums of broadcast arrays, inputs and constants alike."""
+    batch = Batch()
+    for number in range(12):
+        shape, dtypes = draw(SHAPES), draw(st.lists(st.sampled_from(DTYPES), min_size=2, max_size=2))
+        few = tuple(draw(st.sampled_from((1, extent))) for extent in shape)[draw(st.integers(0, len(shape))) :]
+        x, y = draw(arrays(shape, dtypes[0])), draw(arrays(few, dtypes[1]))
+        p, q = batch.input(x), batch.input(y) if draw(st.booleans()) else pt.make_data_wrapper(y)
+        batch.add(f"sum {number}", p + q, x + y)
+        batch.add(f"moved {number}", pt.transpose(p + q), (x + y).T)
+        if x.dtype.kind in "fc":
+            batch.add(f"total {number}", pt.sum(p * 1), x.sum(dtype=np.promote_types(x.dtype, np.float64)))
+    return batch
+
+
+@settings(
+    max_examples=3,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(batches())
+def test_shapes_dtypes_and_memory_orders(tmp_path_factory, batch):
+    batch.check(tmp_path_factory.mktemp("orders") / "orders.h5", KNOWN)
+
+
+NAMES = ("global", "kernel", "int", "float4", "lambda_", "get_local_id", "a0", "v0", "_0", "r0", "n0_t0", "l0", "g0", "abs")
+PATHS = ("out", "a0", "global", "with space", "slash/and.dot", "ünï", "'quoted\"", "-1", "%s{x}\\n", "__class__")
+
+
+def test_names_of_inputs_and_outputs(tmp_path):
+    batch = Batch()
+    for number, name in enumerate(NAMES):
+        batch.inputs[name] = np.arange(3.0) + number
+        array = placeholder(name, (3,), "float64")
+        batch.add(name, array * 2, batch.inputs[name] * 2)
+    for number, path in enumerate(PATHS):
+        if path not in batch.outputs:
+            batch.add(path, array + number, batch.inputs[NAMES[-1]] + number)
+    batch.check(tmp_path / "names.h5", 1)
+
+
+def _text(array, path, **more) -> str:
+    aotato.build({"out": array}, path=path, targets="cpu", **more)
+    with h5py.File(path) as file:
+        return "".join(np.asarray(text).tobytes().decode() for text in file["kernels"].values())
+
+
+def test_indices_have_64_bits_exactly_where_32_would_overflow(tmp_path):
+    small = placeholder("x", (1 << 15, 1 << 15), "int8") + 1
+    large = placeholder("x", (1 << 16, 1 << 16), "int8") + 1
+    assert "(int) get_local_id" in _text(small, tmp_path / "small.h5")
+    assert "(long) get_local_id" in _text(large, tmp_path / "large.h5")
+    read = pt.sum(placeholder("x", (1 << 16, 1 << 16), "int8")[1:3, 1:3])
+    assert "(long) get_local_id" in _text(read, tmp_path / "read.h5")
+
+
+x_int, x_bool = placeholder("x", (3,), "int32"), placeholder("b", (3,), "bool")
+i = prim.Variable("_0")
+REFUSED = {
+    "an integer to a negative power": (lambda: x_int**-1, "IndexLambda: numpy has no such operation: .* power -1"),
+    "bits of a float": (lambda: pt.zeros((3,), "float32") & 1.5, "IndexLambda: numpy has no such operation"),
+    "a negated boolean": (lambda: -x_bool, "IndexLambda: .* boolean has no negative"),
+    "a difference of booleans": (lambda: x_bool - x_bool, "IndexLambda: .* boolean has no negative"),
+    "an unknown function": (
+        lambda: index_lambda(prim.Call(prim.Variable("pytato.c99.erf"), (i * 1.0,)), {}, (3,), "float64"),
+        "IndexLambda: function 'erf' is not supported",
+    ),
+    "an unknown dtype": (lambda: placeholder("x", (3,), "longdouble") + 1, "Placeholder: dtype .* is none of"),
+    "the maximum of nothing": (lambda: pt.amax(pt.zeros((3, 0)), axis=1), "IndexLambda: max over no elements"),
+    "a symbolic size": (lambda: placeholder("x", (pt.make_size_param("n"),), "float64") + 1, "size"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused_by_name(what, tmp_path):
+    make, sentence = REFUSED[what]
+    with pytest.raises(TraceError, match=sentence):
+        aotato.build({"out": make()}, path=tmp_path / "x.h5")
+
+
+def test_batches_notice_a_wrong_value(tmp_path):
+    batch = Batch()
+    x = batch.input(np.arange(3.0))
+    batch.add("wrong", x + 1, np.arange(3.0) + 2)
+    with pytest.raises(AssertionError, match="numpy: 'wrong' at"):
+        batch.check(tmp_path / "wrong.h5")
+    assert HEAD
