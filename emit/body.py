@@ -8,7 +8,7 @@ their array (they stand under a condition) are clamped, so any value may be comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from aotato.frontend.text import expr_text
 
 GROUPED_TERMS = 256  # a reduction of at least so many terms over few results is shared by a work-group
 GROUPED_RESULTS = 4096
+_RANGES: dict[str, ranges.Range] = {}  # of constants, by digest
 UNROLLED = 6  # terms of a reduction that is written out
 DEEPEST = 24  # nesting of an expression that is still written in one piece; compilers bound it (clang: 256)
 
@@ -121,7 +122,7 @@ def _weak(expr: ex.Expr) -> bool:
 def _clamped(b: _Builder, node: ir.Node) -> Callable[[int, ex.Expr], ex.Expr]:
     def one(axis: int, index: ex.Expr) -> ex.Expr:
         extent = node.shape[axis]
-        found = ranges.range_of(index, b.extents, lambda array: _elements(b.program, array))
+        found = ranges.range_of(index, b.extents, lambda array: elements(b.program, array))
         if found is not None and found[0] >= 0 and found[1] < extent:
             return index
         return prim.Min((prim.Max((index, 0)), max(0, extent - 1)))
@@ -129,12 +130,15 @@ def _clamped(b: _Builder, node: ir.Node) -> Callable[[int, ex.Expr], ex.Expr]:
     return one
 
 
-def _elements(program: ir.Program, array: str) -> ranges.Range | None:
+def elements(program: ir.Program, array: str) -> ranges.Range | None:
+    """The smallest and largest element of an integer constant."""
     node = program.arrays.get(array)
     if not isinstance(node, ir.Const) or node.dtype.kind not in "iu":
         return None
-    data = program.constants[node.digest]
-    return (int(data.min()), int(data.max())) if data.size else (0, 0)
+    if node.digest not in _RANGES:
+        data = program.constants[node.digest]
+        _RANGES[node.digest] = (int(data.min()), int(data.max())) if data.size else (0, 0)
+    return _RANGES[node.digest]
 
 
 def _inlined(b: _Builder, expr: ex.Expr, node: ir.Lambda, own: dict[str, ex.Expr]) -> ex.Expr:
@@ -152,7 +156,7 @@ def _inlined(b: _Builder, expr: ex.Expr, node: ir.Lambda, own: dict[str, ex.Expr
             return _inlined(b, expr.then if condition else expr.else_, node, own)
         return prim.If(condition, _inlined(b, expr.then, node, own), _inlined(b, expr.else_, node, own))
     new = ex.with_children(expr, tuple(_inlined(b, child, node, own) for child in ex.children(expr)))
-    return folded(new, b.extents)
+    return folded(new, b)
 
 
 def _reduction(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.Expr]) -> ex.Expr:
@@ -230,14 +234,21 @@ def _restore(b: _Builder, saved: _Saved) -> None:
         b.values[name].uses = count
 
 
-def folded(expr: ex.Expr, extents: Mapping[str, ranges.Range]) -> ex.Expr:
-    """Integer arithmetic on numbers, and comparisons that known ranges decide."""
+def folded(expr: ex.Expr, b: _Builder) -> ex.Expr:
+    """Integer arithmetic on numbers, and comparisons and remainders that known ranges decide."""
     parts = ex.children(expr)
+
+    def known(part: ex.Expr) -> ranges.Range | None:
+        return ranges.range_of(part, b.extents, lambda array: elements(b.program, array))
+
     if isinstance(expr, ex.Cast) and expr.dtype.kind == "i" and type(parts[0]) is int:
         return parts[0]
     if isinstance(expr, prim.Comparison):
-        left, right = (ranges.range_of(part, extents, lambda array: None) for part in parts)
-        return _decided(expr, left, right)
+        return _decided(expr, known(parts[0]), known(parts[1]))
+    if isinstance(expr, prim.Remainder) and type(parts[1]) is int and parts[1] > 0:
+        top = known(parts[0])
+        if top is not None and top[0] >= 0 and top[1] < parts[1]:
+            return parts[0]
     if not parts or not all(type(part) is int or isinstance(part, bool) for part in parts):
         return expr
     match expr:

@@ -10,7 +10,7 @@ from loopy.symbolic import TypeCast
 
 from aotato.emit import complex_functions, functions, ranges
 from aotato.emit.axes import lanes
-from aotato.emit.body import explicit_dtype
+from aotato.emit.body import elements, explicit_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -252,7 +252,7 @@ class Scalars:
     def _range(self, expr: ex.Expr) -> ranges.Range | None:
         known = {f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(self.nest.spec.shape)}
         known |= {loop.name: (loop.lower, max(loop.lower, loop.upper - 1)) for loop in self.nest.spec.loops}
-        return ranges.range_of(expr, known, lambda array: None)
+        return ranges.range_of(expr, known, lambda array: elements(self.program, array))
 
 
 def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
