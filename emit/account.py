@@ -35,12 +35,13 @@ def account(
 ) -> Account:
     """`packed` are the results that go into messages or reductions: duplicating there is not a copy."""
     touched: dict[str, np.ndarray | None] = {}
+    local = {item.array for item in kernel.block.local} if kernel.block else set()
     for nest in kernel.nests:
         _touch(nest, program, touched)
     read = sum(
         ir.nbytes(program.arrays[name]) if mask is None else int(mask.sum()) * program.arrays[name].dtype.itemsize
         for name, mask in touched.items()
-        if not read_at[name].by_value
+        if name not in local and not read_at[name].by_value
     )
     written = sum(ir.nbytes(program.arrays[name]) * len(write_at[name]) for name in kernel.writes)
     copies = sum(
@@ -48,8 +49,8 @@ def account(
         for nest in kernel.nests
         for store in nest.stores
         if store.array not in packed and isinstance(store.expr, prim.Subscript)
-        and store.expr.index_tuple == ex.own_index(len(nest.shape))
-        and program.arrays[store.expr.aggregate.name].shape == nest.shape
+        and store.expr.index_tuple == store.indices
+        and program.arrays[store.expr.aggregate.name].shape == program.arrays[store.array].shape
     )
     return Account(read, written, sum(map(_flops, kernel.nests)), copies)
 
@@ -84,7 +85,7 @@ def _touch_read(
 ) -> None:
     name = node.aggregate.name
     shape = program.arrays[name].shape
-    if name in touched and touched[name] is None:
+    if (name in touched and touched[name] is None) or not ir.size(shape):
         return
     if not shape or (shape == nest.shape and node.index_tuple == ex.own_index(len(shape))):
         touched[name] = None

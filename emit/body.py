@@ -22,7 +22,19 @@ from aotato.frontend.text import expr_text
 
 GROUPED_TERMS = 256  # a reduction of at least so many terms over few results is shared by a work-group
 GROUPED_RESULTS = 4096
+_RANGES: dict[str, ranges.Range] = {}  # of constants, by digest
+UNROLLED = 6  # terms of a reduction that is written out
 DEEPEST = 24  # nesting of an expression that is still written in one piece; compilers bound it (clang: 256)
+
+
+_JOINED: dict[str, type] = {
+    "sum": prim.Sum,
+    "product": prim.Product,
+    "min": prim.Min,
+    "max": prim.Max,
+    "any": prim.LogicalOr,
+    "all": prim.LogicalAnd,
+}
 
 
 @dataclass
@@ -33,6 +45,7 @@ class _Value:
     dtype: ir.DType
     expr: ex.Expr
     free: frozenset[str]  # loop indices it depends on
+    over: frozenset[str]  # loop indices that it, or a value it uses, was reduced over
     reduce: ex.Reduce | None = None
     uses: int = 0
 
@@ -40,36 +53,58 @@ class _Value:
 @dataclass
 class _Builder:
     program: ir.Program
-    in_memory: Callable[[str], bool]
+    in_memory: Callable[[str, tuple[ex.Expr, ...]], bool]
     shape: ir.Shape
     values: dict[str, _Value] = field(default_factory=dict)  # by name, in dependency order
     known: dict[tuple[str, str], str] = field(default_factory=dict)
     extents: dict[str, ranges.Range] = field(default_factory=dict)
-    loops: dict[str, Loop] = field(default_factory=dict)
-    reductions: int = 0
+    loops: dict[str, frozenset[str]] = field(default_factory=dict)  # loop index -> loop indices it stands inside
+    around: tuple[str, ...] = ()  # loop indices of the reductions being built
 
 
 def nest(program: ir.Program, results: tuple[str, ...], in_memory: Callable[[str], bool]) -> Nest:
     """The nest that computes `results`, arrays of one shape, from arrays that are `in_memory`."""
     shape = program.arrays[results[0]].shape
+    own = ex.own_index(len(shape))
+    return nest_of(program, shape, tuple((name, own) for name in results), lambda name, indices: in_memory(name))
+
+
+def nest_of(
+    program: ir.Program,
+    shape: ir.Shape,
+    results: tuple[tuple[str, tuple[ex.Expr, ...]], ...],
+    in_memory: Callable[[str, tuple[ex.Expr, ...]], bool],
+    shared: bool = True,
+) -> Nest:
+    """The nest over `shape` that computes elements of arrays, each given by indices in terms of the nest's own.
+
+    `in_memory(array, indices)` says whether that element is read rather than computed; a result never is, unless it
+    is no Lambda or was computed before: `in_memory(array, ())`. `shared` allows a group to share a long reduction.
+    """
     builder = _Builder(program, in_memory, shape)
-    builder.extents.update({f"_{axis}": (0, extent - 1) for axis, extent in enumerate(shape)})
-    stores = tuple(Store(name, _result(builder, name)) for name in results)
-    return _finished(builder, stores)
+    builder.extents.update({f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(shape)})
+    stores = tuple(Store(name, indices, _result(builder, name, indices)) for name, indices in results)
+    return _finished(builder, stores, shared)
 
 
-def _result(b: _Builder, name: str) -> ex.Expr:
-    own = ex.own_index(len(b.shape))
-    if b.in_memory(name):
-        return prim.Subscript(prim.Variable(name), own)
-    return _element(b, name, own)
+def _result(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
+    if b.in_memory(name, ()):
+        return prim.Subscript(prim.Variable(name), indices)
+    return _value(b, name, indices)
 
 
 def _element(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
     """Array `name` at `indices`: a read, or the value computed for that index."""
     node = b.program.arrays[name]
-    if b.in_memory(name) or not isinstance(node, ir.Lambda):
+    if b.in_memory(name, indices) or not isinstance(node, ir.Lambda):
         return prim.Subscript(prim.Variable(name), tuple(map(_clamped(b, node), range(len(indices)), indices)))
+    return _value(b, name, indices)
+
+
+def _value(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
+    """The element of a Lambda, computed here."""
+    node = b.program.arrays[name]
+    assert isinstance(node, ir.Lambda)
     key = (name, " ".join(expr_text(index) for index in indices))
     if key not in b.known:
         own = {f"_{axis}": index for axis, index in enumerate(indices)}
@@ -87,7 +122,7 @@ def _weak(expr: ex.Expr) -> bool:
 def _clamped(b: _Builder, node: ir.Node) -> Callable[[int, ex.Expr], ex.Expr]:
     def one(axis: int, index: ex.Expr) -> ex.Expr:
         extent = node.shape[axis]
-        found = ranges.range_of(index, b.extents, lambda array: _elements(b.program, array))
+        found = ranges.range_of(index, b.extents, lambda array: elements(b.program, array))
         if found is not None and found[0] >= 0 and found[1] < extent:
             return index
         return prim.Min((prim.Max((index, 0)), max(0, extent - 1)))
@@ -95,12 +130,15 @@ def _clamped(b: _Builder, node: ir.Node) -> Callable[[int, ex.Expr], ex.Expr]:
     return one
 
 
-def _elements(program: ir.Program, array: str) -> ranges.Range | None:
+def elements(program: ir.Program, array: str) -> ranges.Range | None:
+    """The smallest and largest element of an integer constant."""
     node = program.arrays.get(array)
     if not isinstance(node, ir.Const) or node.dtype.kind not in "iu":
         return None
-    data = program.constants[node.digest]
-    return (int(data.min()), int(data.max())) if data.size else (0, 0)
+    if node.digest not in _RANGES:
+        data = program.constants[node.digest]
+        _RANGES[node.digest] = (int(data.min()), int(data.max())) if data.size else (0, 0)
+    return _RANGES[node.digest]
 
 
 def _inlined(b: _Builder, expr: ex.Expr, node: ir.Lambda, own: dict[str, ex.Expr]) -> ex.Expr:
@@ -112,50 +150,168 @@ def _inlined(b: _Builder, expr: ex.Expr, node: ir.Lambda, own: dict[str, ex.Expr
         return _element(b, node.operands[ex.operand_position(expr)], indices)
     if isinstance(expr, ex.Reduce):
         return _reduction(b, expr, node, own)
-    return ex.with_children(expr, tuple(_inlined(b, child, node, own) for child in ex.children(expr)))
+    if isinstance(expr, prim.If):
+        condition = _inlined(b, expr.condition, node, own)
+        if isinstance(condition, bool):
+            return _inlined(b, expr.then if condition else expr.else_, node, own)
+        return prim.If(condition, _inlined(b, expr.then, node, own), _inlined(b, expr.else_, node, own))
+    new = ex.with_children(expr, tuple(_inlined(b, child, node, own) for child in ex.children(expr)))
+    return folded(new, b)
 
 
 def _reduction(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.Expr]) -> ex.Expr:
+    if _terms(expr) <= UNROLLED and expr.bounds and _terms(expr):
+        return _unrolled(b, expr, node, own)
+    if not expr.bounds:
+        return _reduced_body(b, expr, node, own)
     if not _terms(expr):
         # Without its body, whose values would have no loop; the minimum of nothing is needed nowhere, or it is refused
         dtype = dtypes.dtype_of(expr, [b.program.arrays[operand].dtype for operand in node.operands])
         return dtype.type(1 if expr.op in ("product", "all") else 0)
-    bounds = []
-    inner = dict(own)
-    for name, lower, upper in expr.bounds:
-        fresh = f"r{b.reductions}"
-        b.reductions += 1
-        b.extents[fresh] = (lower, max(lower, upper - 1))
-        inner[name] = prim.Variable(fresh)
-        bounds.append((fresh, lower, upper))
-    body = _inlined(b, expr.body, node, inner)
-    if expr.op in ("any", "all"):
-        body = ex.Cast(np.dtype(bool), body)
-    if not bounds:
-        return body
-    value = _new(b, dtype_of(b, body), body, ex.Reduce(expr.op, tuple(bounds), body))
+    # Reductions over the same range share a loop, unless one needs the other's result
+    attempt = 0
+    while True:
+        names = tuple(f"r{len(b.around)}_{attempt}_{axis}" for axis in range(len(expr.bounds)))
+        saved = _saved(b)
+        found = _attempted(b, expr, node, own, names)
+        if found is not None:
+            return found
+        _restore(b, saved)
+        attempt += 1
+
+
+def _attempted(
+    b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.Expr], names: tuple[str, ...]
+) -> ex.Expr | None:
+    """The reduction over loops `names`, or None if these have another range, place, or depend on their own result."""
+    ranges_ = {name: (lower, max(lower, upper - 1)) for name, (_, lower, upper) in zip(names, expr.bounds, strict=True)}
+    bounds = tuple((name, lower, upper) for name, (_, lower, upper) in zip(names, expr.bounds, strict=True))
+    if any(b.extents.get(name, found) != found for name, found in ranges_.items()) or any(n in b.around for n in names):
+        return None
+    b.extents |= ranges_
+    outside, b.around = b.around, (*b.around, *names)
+    inner = {**own, **{old: prim.Variable(new) for new, (old, _, _) in zip(names, expr.bounds, strict=True)}}
+    body = _reduced_body(b, expr, node, inner)
+    b.around = outside
+    value = _new(b, dtype_of(b, body), body, ex.Reduce(expr.op, bounds, body))
+    inside = _over(b, body)
+    if any(name in inside for name in names) or any(b.loops.get(n, value.free) != value.free for n in names):
+        return None
+    b.loops |= dict.fromkeys(names, value.free)
     value.uses += 1
     return prim.Variable(value.name)
 
 
+def _reduced_body(b: _Builder, expr: ex.Reduce, node: ir.Lambda, inner: dict[str, ex.Expr]) -> ex.Expr:
+    body = _inlined(b, expr.body, node, inner)
+    return ex.Cast(np.dtype(bool), body) if expr.op in ("any", "all") else body
+
+
+def _unrolled(b: _Builder, expr: ex.Reduce, node: ir.Lambda, own: dict[str, ex.Expr]) -> ex.Expr:
+    """A short reduction, term by term in order."""
+    terms = []
+    for index in np.ndindex(*(upper - lower for _, lower, upper in expr.bounds)):
+        at = {name: lower + int(i) for (name, lower, _), i in zip(expr.bounds, index, strict=True)}
+        terms.append(_reduced_body(b, expr, node, {**own, **at}))
+    if len(terms) == 1:
+        return terms[0]
+    return _JOINED[expr.op](tuple(terms))
+
+
+_Saved = tuple[
+    dict[str, "_Value"], dict[str, int], dict[tuple[str, str], str], dict[str, ranges.Range], tuple[str, ...]
+]
+
+
+def _saved(b: _Builder) -> _Saved:
+    uses = {name: value.uses for name, value in b.values.items()}
+    return dict(b.values), uses, dict(b.known), dict(b.extents), b.around
+
+
+def _restore(b: _Builder, saved: _Saved) -> None:
+    b.values, uses, b.known, b.extents, b.around = saved
+    for name, count in uses.items():
+        b.values[name].uses = count
+
+
+def folded(expr: ex.Expr, b: _Builder) -> ex.Expr:
+    """Integer arithmetic on numbers, and comparisons and remainders that known ranges decide."""
+    parts = ex.children(expr)
+
+    def known(part: ex.Expr) -> ranges.Range | None:
+        return ranges.range_of(part, b.extents, lambda array: elements(b.program, array))
+
+    if isinstance(expr, ex.Cast) and expr.dtype.kind == "i" and type(parts[0]) is int:
+        return parts[0]
+    if isinstance(expr, prim.Comparison):
+        return _decided(expr, known(parts[0]), known(parts[1]))
+    if isinstance(expr, prim.Remainder) and type(parts[1]) is int and parts[1] > 0:
+        top = known(parts[0])
+        if top is not None and top[0] >= 0 and top[1] < parts[1]:
+            return parts[0]
+    if not parts or not all(type(part) is int or isinstance(part, bool) for part in parts):
+        return expr
+    match expr:
+        case prim.Sum() if not any(isinstance(part, bool) for part in parts):
+            return sum(parts)
+        case prim.Product() if not any(isinstance(part, bool) for part in parts):
+            return int(np.prod(parts, dtype=object))
+        case prim.FloorDiv() if parts[1]:
+            return parts[0] // parts[1]
+        case prim.Remainder() if parts[1]:
+            return parts[0] % parts[1]
+        case prim.LogicalAnd():
+            return all(parts)
+        case prim.LogicalOr():
+            return any(parts)
+        case prim.LogicalNot():
+            return not parts[0]
+    return expr
+
+
+def _decided(expr: prim.Comparison, left: ranges.Range | None, right: ranges.Range | None) -> ex.Expr:
+    if left is None or right is None:
+        return expr
+    below, above = left[1] < right[0], left[0] > right[1]
+    not_above, not_below = left[1] <= right[0], left[0] >= right[1]
+    same = left == right and left[0] == left[1]
+    yes, no = {
+        "<": (below, not_below),
+        "<=": (not_above, above),
+        ">": (above, not_above),
+        ">=": (not_below, below),
+        "==": (same, below or above),
+        "!=": (below or above, same),
+    }[expr.operator]
+    return True if yes else False if no else expr
+
+
 def _new(b: _Builder, dtype: ir.DType, expr: ex.Expr, reduce: ex.Reduce | None = None) -> _Value:
-    free = _free(b, expr)
+    free, over = _free(b, expr), _over(b, expr)
     if reduce is not None:
-        free -= {name for name, _, _ in reduce.bounds}
-    value = _Value(f"t{len(b.values)}", dtype, expr, free, reduce)
+        own = frozenset(name for name, _, _ in reduce.bounds)
+        free, over = free - own, over | own
+    value = _Value(f"t{len(b.values)}", dtype, expr, free, over, reduce)
     b.values[value.name] = value
     return value
 
 
 def _free(b: _Builder, expr: ex.Expr) -> frozenset[str]:
-    """Loop indices that `expr` depends on, through the values it uses too."""
+    """Loop indices that `expr` depends on, through the values it uses and the loops these stand in too."""
     found: set[str] = set()
-    for node in ex.walk(expr):
-        if isinstance(node, prim.Variable):
-            if node.name in b.values:
-                found |= b.values[node.name].free
-            elif node.name.startswith("r"):
-                found.add(node.name)
+    for name in _variables(expr):
+        if name in b.values:
+            found |= b.values[name].free
+        elif name.startswith("r"):
+            found |= {name, *b.loops.get(name, ())}
+    return frozenset(found)
+
+
+def _over(b: _Builder, expr: ex.Expr) -> frozenset[str]:
+    found: set[str] = set()
+    for name in _variables(expr):
+        if name in b.values:
+            found |= b.values[name].over
     return frozenset(found)
 
 
@@ -163,11 +319,11 @@ def dtype_of(b: _Builder, expr: ex.Expr) -> ir.DType:
     return explicit_dtype(expr, b.program, lambda name: b.values[name].dtype if name in b.values else None)
 
 
-def _finished(b: _Builder, stores: tuple[Store, ...]) -> Nest:
+def _finished(b: _Builder, stores: tuple[Store, ...], shared: bool) -> Nest:
     """Write values used once where they are used, order loops, and split long reductions."""
     results = ir.size(b.shape)
     big = any(_terms(value.reduce) >= GROUPED_TERMS and not value.free for value in b.values.values() if value.reduce)
-    grouped = big and results <= GROUPED_RESULTS
+    grouped = shared and big and results <= GROUPED_RESULTS
     return _Writer(b, grouped).nest(stores)
 
 
@@ -176,6 +332,13 @@ def _terms(reduce: ex.Reduce) -> int:
     for _, lower, upper in reduce.bounds:
         total *= max(0, upper - lower)
     return total
+
+
+def _nesting(reduce: ex.Reduce | None) -> tuple[int, str]:
+    """Outer reductions before those inside them: a loop's name begins with the number of loops around it."""
+    assert reduce is not None
+    name = reduce.bounds[0][0]
+    return int(name[1:].partition("_")[0]), name
 
 
 class _Writer:
@@ -191,16 +354,18 @@ class _Writer:
     def nest(self, stores: tuple[Store, ...]) -> Nest:
         # Outer reductions were numbered before the ones inside them
         reductions = [value for value in self.b.values.values() if value.reduce is not None]
-        for value in sorted(reductions, key=lambda v: int(v.reduce.bounds[0][0][1:]) if v.reduce else 0):
+        for value in sorted(reductions, key=lambda v: _nesting(v.reduce)):
             assert value.reduce is not None
             self._declare(value, value.reduce)
         used_in = self._users(stores)
         for value in self.b.values.values():
+            if value.name not in used_in:
+                continue  # only an empty reduction would have used it
             if value.reduce is not None:
                 self._accumulate(value, value.reduce)
             else:
                 self._assign(value, used_in)
-        done = tuple(Store(store.array, self._written(store.expr)) for store in stores)
+        done = tuple(Store(store.array, store.indices, self._written(store.expr)) for store in stores)
         loops = tuple(dict.fromkeys(self.loops.values()))
         return Nest(self.b.shape, loops, tuple(self.statements), done, self.grouped)
 
@@ -260,7 +425,7 @@ class _Writer:
             if loop.name not in found:
                 found.append(loop.name)
 
-        for name in sorted(free, key=lambda name: int(name.strip("rf"))):
+        for name in sorted(free):
             add(name)
         return tuple(found)
 

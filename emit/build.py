@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.metadata
 import sys
@@ -17,6 +18,7 @@ from aotato.emit.aliases import resolved
 from aotato.emit.plan import device_scalars, resolve
 from aotato.emit.schedule import Emitted, emit
 from aotato.emit.target import Target, chosen
+from aotato.emit.transposed import transposed
 from aotato.emit.view import Drawn, drawn
 from aotato.frontend import interpret, ir
 from aotato.frontend.adapter.trace import Traced, trace
@@ -116,7 +118,8 @@ def _entry(
     say: Report,
     on_device: frozenset[str],
 ) -> bundle.EntryParts:
-    programs = traced.programs
+    programs = dataclasses.replace(traced.programs, ranks=tuple(map(transposed, traced.programs.ranks)))
+    traced = dataclasses.replace(traced, programs=programs)
     dump.write(1, f"{name}-programs", dump.programs_text(programs))
     check(programs)
     say(f"{name}: partitioning")

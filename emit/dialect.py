@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import islpy as isl
 import loopy as lp
 import numpy as np
 import pymbolic.primitives as prim
@@ -11,6 +12,10 @@ from loopy.target.c.codegen.expression import CExpressionToCodeMapper
 from loopy.target.opencl import OpenCLCASTBuilder
 from loopy.target.pyopencl import PyOpenCLCASTBuilder
 from pymbolic.mapper.stringifier import PREC_PRODUCT, PREC_SUM
+
+if not hasattr(isl.Aff, "is_equal"):
+    # loopy 2025.2 asks it for loop bounds that are the smaller of two; islpy 2026 has it under another name only
+    isl.Aff.is_equal = isl.Aff.plain_is_equal  # type: ignore[attr-defined]
 
 
 class _Ordered(CExpressionToCodeMapper):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import pymbolic.primitives as prim
 
-from aotato.emit import body
+from aotato.emit import blocks, body, crossing
+from aotato.emit.axes import batch_axes
 from aotato.emit.nest import Kernel, Nest
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -43,21 +44,43 @@ class _PartPlan:
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
 
 
-def fuse(partition: Partition) -> Fused:
-    """Kernels part by part. What a part stores is in memory for the parts after it."""
+def fuse(partition: Partition, local_bytes: int = 0) -> Fused:
+    """Kernels part by part. What a part stores is in memory for the parts after it.
+
+    `local_bytes` of local memory allow kernels over blocks of elements; 0 switches them off.
+    """
     program = partition.program
+    batch = batch_axes(program, [output.array for output in program.outputs if _computed(program, output.array)])
     stored: set[str] = set()
     kernels: list[Kernel] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        plan = _plan(partition, part, frozenset(stored))
-        kernels.extend(_kernels(program, plan, frozenset(stored)))
+        plan, made = _part(partition, part, frozenset(stored), batch, local_bytes)
+        kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
     return Fused(tuple(kernels), tuple(temporaries))
 
 
-def _plan(partition: Partition, part: Part, stored: frozenset[str]) -> _PartPlan:
+def _computed(program: ir.Program, name: str) -> bool:
+    return isinstance(program.arrays[name], ir.Lambda)
+
+
+def _part(
+    partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+) -> tuple[_PartPlan, list[Kernel]]:
+    """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
+    program = partition.program
+    if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
+        plan = _plan(partition, part, stored, batch)
+        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
+        if kernels is not None:
+            return plan, kernels
+    plan = _plan(partition, part, stored, {})
+    return plan, _kernels(program, plan, stored)
+
+
+def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
     program = partition.program
     sent = [parcel.sent for message in part.sends for parcel in message.parcels]
     reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
@@ -65,6 +88,9 @@ def _plan(partition: Partition, part: Part, stored: frozenset[str]) -> _PartPlan
     roots = dict.fromkeys([*urgent, *part.stores])
     closure = _closure(program, tuple(roots), stored)
     readers = _readers(program, closure, roots)
+    if batch:
+        materialised, level = crossing.storage(program, closure, tuple(roots), part.stores, batch)
+        return _PartPlan(part, urgent, part.stores, materialised, level)
     costly = _costly(program, closure, readers, roots)
     materialised = tuple(name for name in costly if name not in part.stores)
     return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, frozenset(costly)))
@@ -154,6 +180,39 @@ def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> li
     packed = dict.fromkeys((*first, *plan.urgent))
     kernels = _by_level(program, plan, tuple(packed), stored, "pack")
     return kernels + _by_level(program, plan, tuple(rest), stored | set(first), "compute")
+
+
+def _block_kernels(
+    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+) -> list[Kernel] | None:
+    """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
+    own = {*plan.materialised, *plan.stores}
+    if not all(name in batch for name in own):
+        return None
+    first = _feeding(program, plan.urgent, plan)
+    ready = {*stored, *(name for name, node in program.arrays.items() if not isinstance(node, ir.Lambda))}
+    kernels: list[Kernel] = []
+    packed = [name for name in plan.urgent if name not in own]
+    top = max(plan.level.values(), default=0)
+    for urgent in (True, False):
+        for level in range(top + 1):
+            names = tuple(n for n in own_in_order(program, own) if plan.level[n] == level and (n in first) == urgent)
+            if any(ir.size(program.arrays[name].shape) for name in names):
+                label = "pack" if urgent else "compute"
+                name = f"{program.entry}_{plan.part.number}_{label}"
+                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), local_bytes)
+                if made is None:
+                    return None
+                kernels.append(made)
+            ready.update(names)
+        if urgent and any(ir.size(program.arrays[name].shape) for name in packed):
+            in_memory = _in_memory(program, frozenset(ready))
+            kernels.extend(_kernels_of(program, plan.part.number, tuple(packed), in_memory, "pack"))
+    return kernels
+
+
+def own_in_order(program: ir.Program, names: set[str]) -> list[str]:
+    return [name for name in program.arrays if name in names]
 
 
 def _feeding(program: ir.Program, urgent: tuple[str, ...], plan: _PartPlan) -> dict[str, None]:

@@ -49,9 +49,10 @@ class Accumulate:
 
 @dataclass(frozen=True)
 class Store:
-    """Element `own index` of `array` becomes `expr`."""
+    """Element `indices` of `array` becomes `expr`; indices are own indices of the nest, or numbers."""
 
     array: str
+    indices: tuple[Expr, ...]
     expr: Expr
 
 
@@ -70,11 +71,32 @@ class Nest:
 
 
 @dataclass(frozen=True)
+class Local:
+    """An array that a kernel keeps in local memory, for its group's elements only, along its batch axis."""
+
+    array: str
+    axis: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A group computes `size` of `elements` elements: axis 0 of every nest. Nests follow each other."""
+
+    elements: int
+    size: int
+    local: tuple[Local, ...]
+
+
+@dataclass(frozen=True)
 class Kernel:
-    """Nests of one launch. `writes` lists result arrays, `reads` the arrays in memory that it reads."""
+    """Nests of one launch. `writes` lists result arrays, `reads` the arrays in memory that it reads.
+
+    Without a block the nests are independent of each other.
+    """
 
     name: str
     part: int
     nests: tuple[Nest, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    block: Block | None = None

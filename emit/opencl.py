@@ -19,12 +19,14 @@ import pymbolic.primitives as prim
 
 from aotato.emit import dialect
 from aotato.emit.names import Arguments, Place
-from aotato.emit.nest import Accumulate, Assign, Kernel, Nest
+from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Nest
 from aotato.emit.scalars import Scalars
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
+
+MOST_LANES = 256  # work-items of a group that computes a block of elements
 
 _NEUTRAL = {"sum": 0, "product": 1, "any": 0, "all": 1}
 _CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
@@ -60,6 +62,8 @@ class Cache:
         """The source of `kernel`; `read_at` and `write_at` say where arrays lie in memory."""
         arguments = Arguments(program, read_at, write_at)
         writer = _Writer(arguments, _lanes(kernel, group_size), _index_dtype(kernel, program, read_at))
+        if kernel.block is not None:
+            writer.begin_block(kernel.block, program)
         for nest in kernel.nests:
             writer.nest(nest, program)
         key = writer.key(contract)
@@ -70,6 +74,9 @@ class Cache:
 
 def _lanes(kernel: Kernel, group_size: int) -> int:
     """Work-items of a group: no more than the largest nest has elements, which is what loopy would require too."""
+    if kernel.block is not None:
+        work = kernel.block.size * ir.size(kernel.nests[-1].shape[1:])
+        return work if work <= MOST_LANES else group_size
     if any(nest.grouped for nest in kernel.nests):
         return group_size
     return min(group_size, max(ir.size(nest.shape) for nest in kernel.nests))
@@ -108,6 +115,30 @@ class _Writer:
         self.groups: list[int] = []
         self.local_bytes = 0
         self.complex = False
+        self.nests = 0
+        self.block: Block | None = None
+        self.local: dict[str, int] = {}  # array in local memory -> its batch axis
+        self.local_written: dict[str, set[str]] = {}
+
+    def begin_block(self, block: Block, program: ir.Program) -> None:
+        """One set of groups for all nests, and the arrays that they share."""
+        self.block = block
+        groups = -(-block.elements // block.size)
+        self.domains.append(f"{{ [g, l] : 0 <= l < {self.group_size} and 0 <= g < {groups} }}")
+        self.tags |= {"g": "g.0", "l": "l.0"}
+        self.groups.append(groups)
+        for local in block.local:
+            node = program.arrays[local.array]
+            kept = np.dtype({"bool": "uint8", "float16": "float32"}.get(node.dtype.name, node.dtype.name))
+            count = ir.size(node.shape) // block.elements * block.size
+            self.local[local.array] = local.axis
+            self.local_written[local.array] = set()
+            self.local_bytes += count * kept.itemsize
+            self.temporaries.append(
+                lp.TemporaryVariable(
+                    f"s_{local.array}", kept, shape=(count,), address_space=lp.AddressSpace.LOCAL
+                )
+            )
 
     def key(self, contract: bool) -> Any:
         """All that the text depends on."""
@@ -125,7 +156,8 @@ class _Writer:
         )
 
     def nest(self, nest: Nest, program: ir.Program) -> None:
-        _NestWriter(self, nest, program, len(self.groups)).write()
+        self.nests += 1
+        _NestWriter(self, nest, program, self.nests - 1).write()
 
 
 class _NestWriter:
@@ -133,8 +165,10 @@ class _NestWriter:
 
     def __init__(self, out: _Writer, nest: Nest, program: ir.Program, number: int) -> None:
         self.out, self.spec, self.program, self.number = out, nest, program, number
-        self.group, self.lane = f"g{number}", f"l{number}"
-        self.parallel = frozenset({self.group, self.lane})
+        self.block = out.block
+        self.turn = f"i{number}"  # in a block: the sequential loop over elements beyond the number of lanes
+        self.group, self.lane = ("g", "l") if self.block else (f"g{number}", f"l{number}")
+        self.parallel = frozenset({self.group, self.lane, *([self.turn] if self.block else [])})
         self.written: dict[str, frozenset[str]] = {}  # value -> instructions that complete it
         self.loops: dict[str, tuple[str, ...]] = {}  # loop -> itself and what it was split into, outermost first
         self.scalars = Scalars(self, out, program)
@@ -143,12 +177,25 @@ class _NestWriter:
     def position(self) -> ex.Expr:
         """The flat number of the nest's element."""
         group = prim.Variable(self.group)
+        if self.block:
+            return group * (self.block.size * ir.size(self.spec.shape[1:])) + self.place
         if self.spec.grouped:
             return group
         return group * self.out.group_size + prim.Variable(self.lane)
 
-    def write(self) -> None:
+    @property
+    def place(self) -> ex.Expr:
+        """The flat number of the nest's element within its block."""
+        return prim.Variable(self.turn) * self.out.group_size + prim.Variable(self.lane)
+
+    def _declare_space(self) -> None:
         elements, size = ir.size(self.spec.shape), self.out.group_size
+        if self.block:
+            own = f"{size}*{self.turn} + {self.lane}"
+            work = self.block.size * ir.size(self.spec.shape[1:])
+            space = f"0 <= {self.turn} and {own} < {work} and {own} + {work}*{self.group} < {elements}"
+            self.out.domains.append(f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
+            return
         if self.spec.grouped:
             space = f"0 <= {self.lane} < {size} and 0 <= {self.group} < {elements}"
         else:
@@ -156,6 +203,9 @@ class _NestWriter:
         self.out.domains.append(f"{{ [{self.group}, {self.lane}] : {space} }}")
         self.out.tags |= {self.group: "g.0", self.lane: "l.0"}
         self.out.groups.append(elements if self.spec.grouped else -(-elements // size))
+
+    def write(self) -> None:
+        self._declare_space()
         shared = {s.loop for s in self.spec.statements if isinstance(s, Accumulate) and s.grouped}
         # Loops over the lanes' shares first: loopy looks for the domain of the lane directly above theirs
         for loop in sorted(self.spec.loops, key=lambda loop: loop.name not in shared):
@@ -231,7 +281,7 @@ class _NestWriter:
                 end = f"{step}*({reached}){f' + {lane}' if lane else ''} < {upper - lower}"
             outside = [*([lane] if lane else []), *names[:depth]]
             self.out.domains.append(f"[{', '.join(outside)}] -> {{ [{iname}] : 0 <= {iname} and {end} }}")
-        outer = tuple(iname for parent in parents for iname in self.loops[parent])
+        outer = (*((self.turn,) if self.block else ()), *(i for parent in parents for i in self.loops[parent]))
         self.loops[name] = names
         if len(outer) + len(names) > 1:
             self.out.priorities.append((*outer, *names))
@@ -306,17 +356,26 @@ class _NestWriter:
 
     def _store(self, index: int, store: Any) -> None:
         expr, after = self.scalars.written(store.expr)
-        places = self.out.arguments.write_at[store.array]
+        places = self.out.arguments.write_at.get(store.array, ())
         dtype = self.program.arrays[store.array].dtype
-        if len(places) > 1 and not ex.is_leaf(expr):
+        in_local = store.array in self.out.local
+        if len(places) + in_local > 1 and not ex.is_leaf(expr):
             name = f"n{self.number}_s{index}"
             self.declare(name, self.scalars.value_dtype(dtype))
             after = frozenset({self.instruct(prim.Variable(name), expr, (), after)})
             expr = prim.Variable(name)
         once = prim.Comparison(prim.Variable(self.lane), "<", 1) if self.spec.grouped else None
+        if in_local:
+            cell = prim.Subscript(
+                prim.Variable(f"s_{store.array}"), (self.scalars.local_flat(store.array, store.indices, set()),)
+            )
+            self.out.local_written[store.array].add(self.instruct(cell, expr, (), after))
+        before: set[str] = set()
+        position = self.scalars.flat(self.program.arrays[store.array].shape, store.indices, before)
+        after |= before
         for place in places:
             argument, offset = self.out.arguments.written(place, dtype)
-            flat = self.position + offset if offset else self.position
+            flat = position + offset if offset else position
             target = prim.Subscript(prim.Variable(argument), (flat,))
             self.instruct(target, self.scalars.stored(expr, dtype), (), after, once)
 

@@ -9,7 +9,8 @@ import pymbolic.primitives as prim
 from loopy.symbolic import TypeCast
 
 from aotato.emit import complex_functions, functions, ranges
-from aotato.emit.body import explicit_dtype
+from aotato.emit.axes import lanes
+from aotato.emit.body import elements, explicit_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -126,26 +127,60 @@ class Scalars:
 
     def _read(self, expr: prim.Subscript, after: set[str]) -> ex.Expr:
         array = expr.aggregate.name
+        if array in self.out.local:
+            after |= self.out.local_written[array]
+            return prim.Subscript(prim.Variable(f"s_{array}"), (self.local_flat(array, expr.index_tuple, after),))
         argument, first, by_value = self.out.arguments.read(array)
         if by_value:
             half = self.program.arrays[array].dtype == np.float16
             return self._call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
-        shape = self.program.arrays[array].shape
-        if shape == self.nest.spec.shape and expr.index_tuple == ex.own_index(len(shape)):
-            flat = self.nest.position
-        else:
-            terms = []
-            for axis, index in enumerate(expr.index_tuple):
-                if shape[axis] == 1:
-                    continue
-                stride = ir.size(shape[axis + 1 :])
-                value = self._value(index, after)
-                if not (isinstance(value, int) and value == 0):
-                    terms.append(value if stride == 1 else prim.Product((stride, value)))
-            flat = 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+        flat = self.flat(self.program.arrays[array].shape, expr.index_tuple, after)
         value = prim.Subscript(prim.Variable(argument), (flat + first if first else flat,))
         half = self.program.arrays[array].dtype == np.float16
         return self._call(functions.from_half(), value) if half else value
+
+    def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
+        """The number of an element in C order. Trailing own indices are the nest's own position."""
+        own = len(self.nest.spec.shape)
+        first = len(shape) - own
+        if first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own):
+            terms = self._terms(shape, indices[:first], after)
+            terms.append(self.nest.position)
+        else:
+            terms = self._terms(shape, indices, after)
+        return 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+
+    def local_flat(self, array: str, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
+        """The place of an element of the group's own block in local memory: components, elements, lanes."""
+        block, axis, shape = self.out.block, self.out.local[array], self.program.arrays[array].shape
+        across = lanes(shape, axis)
+        short = tuple(a for a in range(len(shape)) if a != axis and a not in across)
+        extents = (*(shape[a] for a in short), block.size, *(shape[a] for a in across))
+        own = tuple(prim.Variable(f"_{i + 1}") for i in range(len(across)))
+        here = self.nest.spec.shape[1:] == extents[len(short) + 1 :]
+        whole = (*extents[: len(short)], ir.size(extents[len(short) :]))
+        terms = self._terms(whole, (*(indices[a] for a in short), 0), after)
+        if here and tuple(indices[a] for a in across) == own:
+            terms.append(self.nest.place)
+        else:
+            element = self._value(prim.Variable("_0"), after) - block.size * prim.Variable(self.nest.group)
+            rest = self._terms(extents[len(short) + 1 :], tuple(indices[a] for a in across), after)
+            inner = ir.size(extents[len(short) + 1 :])
+            terms += [element if inner == 1 else prim.Product((inner, element)), *rest]
+        return terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+
+    def _terms(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> list[ex.Expr]:
+        constant, terms = 0, []
+        for axis, index in enumerate(indices):
+            if shape[axis] == 1:
+                continue
+            stride = ir.size(shape[axis + 1 :])
+            value = self._value(index, after)
+            if isinstance(value, int):
+                constant += stride * value
+            else:
+                terms.append(value if stride == 1 else prim.Product((stride, value)))
+        return [constant, *terms] if constant else terms
 
     def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
         name = expr.function.name
@@ -221,7 +256,7 @@ class Scalars:
     def _range(self, expr: ex.Expr) -> ranges.Range | None:
         known = {f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(self.nest.spec.shape)}
         known |= {loop.name: (loop.lower, max(loop.lower, loop.upper - 1)) for loop in self.nest.spec.loops}
-        return ranges.range_of(expr, known, lambda array: None)
+        return ranges.range_of(expr, known, lambda array: elements(self.program, array))
 
 
 def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:

@@ -1,0 +1,66 @@
+"""A periodic box of tetrahedra with the tables that a nodal DG operator gathers through."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """E elements with n nodes and 4 faces of m nodes; nodes are equispaced of order p."""
+
+    face_nodes: Array  # (4 m,) node of each face node, face by face
+    outside: Array  # (E, 4 m) flat number element*n + node of the neighbour's node at the same place
+    inverse_metric: Array  # (E, 3, 3) d r / d x
+    scaled_normals: Array  # (E, 4, 3) outward normal times face area over volume
+
+
+def lattice(order: int) -> Array:
+    """(n, 4) barycentric integer coordinates that sum to the order."""
+    rows = [(order - i - j - k, i, j, k) for i, j, k in itertools.product(range(order + 1), repeat=3)
+            if i + j + k <= order]
+    return np.array(rows)
+
+
+def box(cells: int, order: int, shuffled: bool = False) -> Mesh:
+    """`cells`^3 cubes of six tetrahedra each. Neighbours are cubes in blocks unless `shuffled`."""
+    corners = np.array(list(itertools.product((0, 1), repeat=3)))
+    tets = np.array([[(0, 0, 0), *np.cumsum(np.eye(3, dtype=int)[list(path)], axis=0)]
+                     for path in itertools.permutations(range(3))])  # Kuhn: along the edges of a path
+    assert len(corners) == 8
+    origin = np.stack(np.meshgrid(*(np.arange(cells),) * 3, indexing="ij"), -1).reshape(-1, 1, 1, 3)
+    vertices = (origin + tets[None]).reshape(-1, 4, 3)
+    if shuffled:
+        vertices = np.random.default_rng(0).permutation(vertices)
+    nodes = lattice(order)
+    face_nodes = np.stack([np.flatnonzero(nodes[:, face] == 0) for face in range(4)])
+    # Integer coordinates in units of h / order, wrapped: equal exactly where nodes coincide
+    place = np.einsum("nv,evd->end", nodes, vertices) % (cells * order)
+    numbers = (place @ np.array([(cells * order) ** 2, cells * order, 1])).astype(np.int64)
+    outside = _partners(numbers[:, face_nodes], face_nodes, len(nodes))
+    edges = (vertices[:, 1:] - vertices[:, :1]).astype(float) / cells
+    inverse = np.linalg.inv(edges.transpose(0, 2, 1))
+    gradients = np.concatenate([-inverse.sum(axis=1, keepdims=True), inverse], axis=1)  # of barycentrics
+    return Mesh(face_nodes.ravel(), outside.reshape(len(vertices), -1), inverse, -gradients)
+
+
+def _partners(numbers: Array, face_nodes: Array, count: int) -> Array:
+    """For each face node the flat number of the node at the same place on the neighbour's face."""
+    elements, faces, size = numbers.shape
+    order = np.argsort(numbers, axis=2, kind="stable")
+    ordered = np.take_along_axis(numbers, order, 2).reshape(elements * faces, size)
+    _, face = np.unique(ordered, axis=0, return_inverse=True)
+    pairs = np.argsort(face.ravel(), kind="stable").reshape(-1, 2)
+    other = np.empty(elements * faces, np.int64)
+    other[pairs[:, 0]], other[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
+    element, side = np.divmod(other, faces)
+    theirs = face_nodes[side[:, None], order.reshape(elements * faces, size)[other]] + element[:, None] * count
+    result = np.empty_like(theirs)
+    np.put_along_axis(result, order.reshape(elements * faces, size), theirs, 1)
+    return result.reshape(elements, faces, size)
