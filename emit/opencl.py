@@ -418,4 +418,5 @@ def _code(writer: _Writer, contract: bool) -> str:
     unit = lp.tag_inames(unit, writer.tags)
     for order in writer.priorities:
         unit = lp.prioritize_loops(unit, ",".join(order))
-    return str(lp.generate_code_v2(unit).device_code())
+    with np.errstate(over="ignore"):  # loopy negates the literals of comparisons, unsigned ones too
+        return str(lp.generate_code_v2(unit).device_code())

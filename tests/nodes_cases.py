@@ -32,12 +32,17 @@ class Cases(Batch):
     def __init__(self) -> None:
         super().__init__()
         self.rows: dict[str, set[str]] = {}
+        self.declared: dict[tuple[str, str], tuple[str, str]] = {}  # row, dtype -> numpy's dtype, pytato's, if not equal
 
-    def case(self, row: str, dtype: str, array: Any, expected: Any, what: str = "") -> None:
-        """An output of the dtype `dtype` for the table's row `row`."""
+    def case(self, row: str, dtype: str, array: Any, expected: Any, what: str = "", numpy: Any = None) -> None:
+        """An output of the dtype `dtype` for the table's row `row`; `numpy` is numpy's dtype if not that of `expected`."""
         self.rows.setdefault(row, set()).add(dtype)
         with np.errstate(all="ignore"):
-            self.add(f"{row} {dtype} {what}".strip(), array, expected() if callable(expected) else expected)
+            values = np.asarray(expected() if callable(expected) else expected)
+        natural = np.dtype(numpy if numpy is not None else values.dtype)
+        if natural != array.dtype:
+            self.declared[row, dtype] = natural.name, np.dtype(array.dtype).name
+        self.add(f"{row} {dtype} {what}".strip(), array, values)
 
 
 def unary(dtype: str) -> Cases:
@@ -116,7 +121,8 @@ def reductions(dtype: str) -> Cases:
                 more = {} if name in ("amax", "amin", "any", "all") or kind in "fc" else {"dtype": _accumulated(dtype)}
                 array = getattr(pt, name)(p, axis=axis)
                 what = f"of {list(shape)} over {axis}"
-                b.case(f"pt.{name}", dtype, array, lambda f=function, x=x, a=axis, m=more: f(x, axis=a, **m), what)
+                plain = function(x, axis=axis).dtype
+                b.case(f"pt.{name}", dtype, array, lambda f=function, x=x, a=axis, m=more: f(x, axis=a, **m), what, plain)
     if kind in "fc":
         x = sample(dtype, (4, 3))
         x[1, 2] = np.nan
@@ -127,7 +133,8 @@ def reductions(dtype: str) -> Cases:
     p = b.input(long)
     for axis in (None, 0, 1):
         more = {} if kind in "fc" else {"dtype": _accumulated(dtype)}
-        b.case("pt.sum", dtype, pt.sum(p, axis=axis), lambda a=axis, m=more: _sum(long, a, m), f"long over {axis}")
+        what, plain = f"long over {axis}", long.sum(axis=axis).dtype
+        b.case("pt.sum", dtype, pt.sum(p, axis=axis), lambda a=axis, m=more: _sum(long, a, m), what, plain)
         b.case("pt.amax", dtype, pt.amax(p, axis=axis), lambda a=axis: np.amax(long, axis=a), f"long over {axis}")
     return b
 
@@ -151,7 +158,8 @@ def products(dtype: str) -> Cases:
         shapes = [(3, 3)] if square else [tuple(sizes[c] for c in term) for term in left]
         arrays = [sample(dtype, shape, seed=k) for k, shape in enumerate(shapes)]
         expected = _exact_einsum(text, arrays)
-        b.case("pt.einsum", dtype, pt.einsum(text, *map(b.input, arrays)), expected, text)
+        plain = np.einsum(text, *arrays).dtype
+        b.case("pt.einsum", dtype, pt.einsum(text, *map(b.input, arrays)), expected, text, plain)
     pairs = (((3, 4), (4, 2)), ((4,), (4, 2)), ((3, 4), (4,)), ((4,), (4,)), ((1, 1), (1, 1)), ((20, 33), (33, 18)))
     for one, two in pairs:
         x, y = sample(dtype, one, seed=1), sample(dtype, two, seed=2)

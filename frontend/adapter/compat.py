@@ -41,7 +41,22 @@ def says_bool8(dtype: Any) -> bool:
     return dtype is np.bool_ or _MARK in (getattr(dtype, "metadata", None) or {})
 
 
+def _einsum_shape(self: Any) -> tuple[Any, ...]:
+    """The shape of an Einsum. pytato 2021.2 compares an axis with another axis of its operand where two share it."""
+    extents: dict[int, Any] = {}
+    for operand, descriptors in zip(self.args, self.access_descriptors, strict=True):
+        for extent, axis in zip(operand.shape, descriptors, strict=True):
+            if isinstance(axis, pytato.array.ElementwiseAxis):
+                if extents.setdefault(axis.dim, extent) != extent:
+                    raise ValueError(f"einsum: an axis has extents {extents[axis.dim]} and {extent}")
+    return tuple(extents[dim] for dim in range(len(extents)))
+
+
 def install() -> None:
-    """Give `pytato.array` that numpy where it still uses the removed names; numpy itself is left alone."""
+    """Mend `pytato.array` of 2021.2: a numpy with the removed names, and the shape of an Einsum.
+
+    numpy itself is left alone.
+    """
     if not HAS_DISTRIBUTED:
         pytato.array.np = _Numpy("numpy")
+        pytato.array.Einsum.shape = property(_einsum_shape)

@@ -187,7 +187,7 @@ class _Conversion:
         return ex.Reduce(op, tuple(bounds), body)
 
     def _longest(self, name: str, lower: Any, upper: Any) -> int:
-        """The most terms of a reduction from `a[i]` to `a[i + 1]` with a constant array `a`: the rows of a sparse matrix."""
+        """The most terms of a reduction from `a[i]` to `a[i + 1]`, constant `a`: the rows of a sparse matrix."""
         match lower, upper:
             case prim.Subscript(), prim.Subscript() if lower.aggregate == upper.aggregate:
                 array = self.bindings[lower.aggregate.name]

@@ -37,6 +37,7 @@ def main() -> None:
             constants[digest] = [np.asarray(array).dtype.name, list(array.shape), array.ravel().tolist()]
     for group in ALIKE:
         (HERE / f"alike_{group}.txt").write_text(dumps(alike(group).traced().programs.ranks[0]))
+    (HERE / "names.json").write_text(json.dumps(sorted(pt.__all__), indent=1) + "\n")
     (HERE / "constants.json").write_text(json.dumps(constants, sort_keys=True, indent=1) + "\n")
 
 

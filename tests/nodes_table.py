@@ -1,0 +1,150 @@
+"""The table of docs/nodes.md: which node or function is tested with which dtypes, and where declared dtypes differ."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytato as pt
+
+from nodes import DTYPES
+from nodes_cases import GROUPS
+
+PROGRAMS = Path(__file__).with_name("programs")
+DOCS = Path(__file__).parents[1] / "docs" / "nodes.md"
+sys.path.insert(0, str(PROGRAMS))
+from cases import CASES  # noqa: E402
+
+# Public classes whose arrays are made by the functions of another row
+MADE_BY = {
+    "AdvancedIndexInContiguousAxes": "Array.__getitem__ (gather)",
+    "AdvancedIndexInNoncontiguousAxes": "Array.__getitem__ (gather)",
+    "AxisPermutation": "pt.transpose",
+    "BasicIndex": "Array.__getitem__",
+    "CSRMatmul": "pt.sparse_matmul",
+    "CSRMatrix": "pt.make_csr_matrix",
+    "Concatenate": "pt.concatenate",
+    "Einsum": "pt.einsum",
+    "IndexBase": "Array.__getitem__",
+    "IndexLambda": "converted to float64",
+    "IndexRemappingBase": "pt.roll",
+    "Reshape": "pt.reshape",
+    "Roll": "pt.roll",
+    "SparseMatmul": "pt.sparse_matmul",
+    "SparseMatrix": "pt.make_csr_matrix",
+    "Stack": "pt.stack",
+    "function": "pt.trace_call",
+    "inline_calls": "pt.trace_call",
+    "tag_all_calls_to_be_inlined": "pt.trace_call",
+}
+# Inputs and containers that every test uses; communication, which has its own tests; and what makes no array
+ELSEWHERE = {
+    *("Array", "AbstractResultWithNamedArrays", "DataWrapper", "DictOfNamedArrays", "InputArgumentBase", "NamedArray"),
+    *("Placeholder", "make_data_wrapper", "make_dict_of_named_arrays", "make_placeholder", "Axis", "dtype"),
+    *("DistributedGraphPart", "DistributedGraphPartition", "DistributedRecv", "DistributedSend"),
+    *("DistributedSendRefHolder", "make_distributed_recv", "make_distributed_send", "staple_distributed_send"),
+    *("make_distributed_send_ref_holder", "execute_distributed_partition", "find_distributed_partition"),
+    *("generate_code_for_partition", "number_distributed_tags", "verify_distributed_partition"),
+    *("LoopyPyOpenCLTarget", "Target", "generate_jax", "generate_loopy", "ReductionDescriptor", "analysis"),
+    *("eliminate_dead_code", "get_dot_graph", "get_dot_graph_from_partition", "materialize_with_mpms", "tags"),
+    *("rewrite_einsums_with_no_broadcasts", "set_traceback_tag_enabled", "show_dot_graph", "to_index_lambda"),
+    *("show_fancy_placeholder_data_flow", "transform", "unify_axes_tags"),
+}
+# Refused while building, with a sentence that names the node
+REFUSED = {
+    "SizeParam": "array sizes must be known at build time",
+    "make_size_param": "array sizes must be known at build time",
+    "LoopyCall": "not yet",
+}
+
+
+def rows() -> dict[str, set[str]]:
+    """Dtypes by row, from the tests themselves."""
+    found: dict[str, set[str]] = {}
+    for make, dtypes in GROUPS.values():
+        for dtype in dtypes:
+            for row, tested in make(dtype).rows.items():
+                found.setdefault(row, set()).update(tested)
+    for case in CASES.values():
+        for row in case.rows:
+            found.setdefault(row, set()).update(x.dtype.name for x in case.inputs.values())
+    return found
+
+
+def differences() -> dict[tuple[str, str, str], set[str]]:
+    """(row, numpy's dtype, pytato's) -> dtypes of the operands."""
+    found: dict[tuple[str, str, str], set[str]] = {}
+    for make, dtypes in GROUPS.values():
+        for dtype in dtypes:
+            for (row, _), (numpy, declared) in make(dtype).declared.items():
+                found.setdefault((row, numpy, declared), set()).add(dtype)
+    return found
+
+
+def public_names() -> dict[str, list[str]]:
+    """Of the installed pytato, and of main as `programs/write.py` found them."""
+    main = json.loads((PROGRAMS / "names.json").read_text())
+    return {"installed": sorted(pt.__all__), "main": main}
+
+
+def missing(found: dict[str, set[str]]) -> set[str]:
+    """Public names of either pytato without a row."""
+    names = {name for some in public_names().values() for name in some}
+    covered = {row.removeprefix("pt.") for row in found if row.startswith("pt.")}
+    classes = {name for name, row in MADE_BY.items() if row in found}
+    return names - covered - classes - ELSEWHERE - REFUSED.keys()
+
+
+def text() -> str:
+    """The tables as Markdown."""
+    found = rows()
+    short = {d: d.replace("complex", "c").replace("float", "f").replace("uint", "u").replace("int", "i") for d in DTYPES}
+    lines = [
+        f"| node or function | {' | '.join(short[dtype] for dtype in DTYPES)} |",
+        f"|---|{'---|' * len(DTYPES)}",
+        *(
+            f"| `{row}` | {' | '.join('x' if dtype in found[row] else '' for dtype in DTYPES)} |"
+            for row in sorted(found, key=str.lower)
+        ),
+    ]
+    differ = [
+        "| node or function | of | numpy gives | pytato declares |",
+        "|---|---|---|---|",
+        *(
+            f"| `{row}` | {', '.join(d for d in DTYPES if d in of)} | {numpy} | {declared} |"
+            for (row, numpy, declared), of in sorted(differences().items())
+            if not row.startswith(("converted", "prim.", "index", "read"))
+        ),
+    ]
+    made = [f"- `{name}`: {row}" for name, row in sorted(MADE_BY.items())]
+    refused = [f"- `{name}`: {why}" for name, why in sorted(REFUSED.items())]
+    return "\n".join(
+        (
+            "# Nodes",
+            "",
+            "Every element is what numpy's operation gives, cast to the dtype that the pytato array declares; anything",
+            "else is an error while building that names the node. The tables are written by the tests",
+            "(`python tests/nodes_table.py`); an `x` is a dtype that the tests run on a device, in the interpreter and in",
+            "numpy. Rows that `pytato` main alone offers are tested with the dtypes shown and accept the same as others.",
+            "",
+            *lines,
+            "",
+            "Classes, and the row whose arrays are of them:",
+            "",
+            *made,
+            "",
+            "Refused:",
+            "",
+            *refused,
+            "",
+            "## Declared dtypes that differ from numpy's",
+            "",
+            *differ,
+            "",
+        )
+    )
+
+
+if __name__ == "__main__":
+    DOCS.write_text(text())
