@@ -14,6 +14,7 @@ from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 FEWEST_ELEMENTS = 64  # a shorter axis is not worth sharing out
+LONGEST_UNROLLED = 6  # an axis of components in front of the batch axis that is written out
 
 _Axis = tuple[str, int | str]  # array and axis, or array and reduction index
 
@@ -39,24 +40,21 @@ class _Classes:
 def batch_axes(program: ir.Program, results: Iterable[str]) -> dict[str, int]:
     """The batch axis of every array that has one; empty where the entry has no batch axis."""
     classes = _Classes()
-    reduced: set[_Axis] = set()
     for name, node in program.of_type(ir.Lambda):
         for axis, index in _unions(name, node):
             classes.unite(axis, index)
-            if isinstance(index[1], str) and isinstance(program.arrays[axis[0]], ir.Lambda):
-                reduced.add(index)
-    # A reduction over the axis of an input or constant inside a kernel is one too: its loop is sequential
-    closed = {classes.find(axis) for axis in reduced} | {
+    # The loop of a reduction is sequential, whatever it runs over
+    closed = {
         classes.find((name, loop)) for name, node in program.of_type(ir.Lambda) for loop in _loops(node.expr)
     }
     chosen = _largest(program, classes, list(results), closed)
     if chosen is None:
         return {}
-    found = {}
+    found: dict[str, int] = {}
     for name, node in program.arrays.items():
-        for axis in range(len(node.shape)):
-            if name not in found and classes.find((name, axis)) == chosen:
-                found[name] = axis
+        mine = [number for number in range(len(node.shape)) if classes.find((name, number)) == chosen]
+        if mine:
+            found[name] = mine[0]
     return found
 
 
@@ -89,9 +87,6 @@ def is_local(indices: tuple[ex.Expr, ...], axis: int, own: int) -> bool:
 
 def lanes(shape: ir.Shape, axis: int) -> tuple[int, ...]:
     """The axes, beside the batch axis, whose elements go to different work-items; short leading ones are unrolled."""
-    return tuple(a for a in range(len(shape)) if a != axis and not (a < axis and shape[a] <= SHORTEST_LANES))
-
-
-SHORTEST_LANES = 6
+    return tuple(a for a in range(len(shape)) if a != axis and not (a < axis and shape[a] <= LONGEST_UNROLLED))
 
 

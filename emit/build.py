@@ -17,6 +17,7 @@ from aotato.emit import bundle, dump, opencl
 from aotato.emit.aliases import resolved
 from aotato.emit.plan import device_scalars, resolve
 from aotato.emit.schedule import Emitted, emit
+from aotato.emit.stages import staged
 from aotato.emit.target import Target, chosen
 from aotato.emit.transposed import transposed
 from aotato.emit.view import Drawn, drawn
@@ -123,7 +124,7 @@ def _entry(
     dump.write(1, f"{name}-programs", dump.programs_text(programs))
     check(programs)
     say(f"{name}: partitioning")
-    partitions = [resolved(part) for part in partition(programs)]
+    partitions = [resolved(part) for part in partition(staged(programs))]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
     emitted: dict[str, list[Emitted]] = {}
     cache = opencl.Cache()

@@ -36,9 +36,10 @@ def storage(
                     needed[operand] = None
     # Roots without a batch axis are packed by kernels of their own
     needed |= {name: None for name in roots if name not in stores and name in readers and name not in batch}
-    weights = {n: Weight(ir.nbytes(program.arrays[n]), program.arrays[n].stored) for n in names if n not in stores}
+    lambdas = {name: node for name, node in program.of_type(ir.Lambda) if name in closure}
+    weights = {n: Weight(ir.nbytes(lambdas[n]), lambdas[n].stored) for n in names if n not in stores}
     kept = {name: [reader for reader in readers[name] if reader in weights] for name in weights}
-    costly = [name for name in weights if ex.has_reduce(program.arrays[name].expr)]
+    costly = [name for name in weights if ex.has_reduce(lambdas[name].expr)]
     found = cut(weights, kept, costly, [name for name in needed if name in weights])
     return found, _levels(program, names, {*found, *stores}, stores, batch)
 

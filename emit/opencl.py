@@ -28,7 +28,6 @@ LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: roun
 
 MOST_LANES = 256  # work-items of a group that computes a block of elements
 
-_NEUTRAL = {"sum": 0, "product": 1, "any": 0, "all": 1}
 _CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 
 

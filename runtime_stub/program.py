@@ -305,7 +305,7 @@ class Program:
                 self._set(path, array, path in given)
         return node
 
-    def _set(self, path: str, array: Array, given: bool) -> None:
+    def _set(self, path: str, array: Any, given: bool) -> None:
         name = f"input:{path}"
         self.current[path] = "given" if given else "default"
         if name in self.values:

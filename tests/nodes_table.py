@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,10 +17,14 @@ DOCS = Path(__file__).parents[1] / "docs" / "nodes.md"
 sys.path.insert(0, str(PROGRAMS))
 from cases import CASES  # noqa: E402
 
+OPERATOR = re.compile(
+    r"__r?(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift)__|__(matmul|neg|pos|abs|invert|getitem)__"
+    r"|T|real|imag|conj|astype"
+)
 # Public classes whose arrays are made by the functions of another row
 MADE_BY = {
-    "AdvancedIndexInContiguousAxes": "Array.__getitem__ (gather)",
-    "AdvancedIndexInNoncontiguousAxes": "Array.__getitem__ (gather)",
+    "AdvancedIndexInContiguousAxes": "Array.__getitem__ by arrays",
+    "AdvancedIndexInNoncontiguousAxes": "Array.__getitem__ by arrays",
     "AxisPermutation": "pt.transpose",
     "BasicIndex": "Array.__getitem__",
     "CSRMatmul": "pt.sparse_matmul",
@@ -82,18 +87,25 @@ def differences() -> dict[tuple[str, str, str], set[str]]:
     return found
 
 
+def public() -> list[str]:
+    """The names that the installed pytato offers, operators of its arrays among them."""
+    operators = [name for name in dir(pt.Array) if OPERATOR.fullmatch(name)]
+    return sorted({*pt.__all__, *(f"Array.{name}" for name in operators)})
+
+
 def public_names() -> dict[str, list[str]]:
     """Of the installed pytato, and of main as `programs/write.py` found them."""
     main = json.loads((PROGRAMS / "names.json").read_text())
-    return {"installed": sorted(pt.__all__), "main": main}
+    return {"installed": public(), "main": main}
 
 
 def missing(found: dict[str, set[str]]) -> set[str]:
     """Public names of either pytato without a row."""
     names = {name for some in public_names().values() for name in some}
     covered = {row.removeprefix("pt.") for row in found if row.startswith("pt.")}
+    operators = {row for row in found if row.startswith("Array.")}
     classes = {name for name, row in MADE_BY.items() if row in found}
-    return names - covered - classes - ELSEWHERE - REFUSED.keys()
+    return names - covered - operators - classes - ELSEWHERE - REFUSED.keys()
 
 
 def text() -> str:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import aotato
 import nodes_table
-from aotato.frontend.adapter.trace import TraceError
+from aotato.emit.stages import staged
+from aotato.frontend.adapter.trace import TraceError, trace
 from nodes import DTYPES, HEAD, Batch, placeholder, sample
 from nodes_cases import GROUPS, index_lambda
 
@@ -81,6 +82,29 @@ def batches(draw):
 @given(batches())
 def test_shapes_dtypes_and_memory_orders(tmp_path_factory, batch):
     batch.check(tmp_path_factory.mktemp("orders") / "orders.h5", KNOWN)
+
+
+def test_long_reductions_take_two_stages(tmp_path):
+    batch = Batch()
+    x, y = sample("float32", (100_003,)), sample("int32", (7, 300, 41))
+    flat, deep = batch.input(x), batch.input(y)
+    wide = x.astype("float64")
+    batch.add("sum", pt.sum(flat), wide.sum())
+    batch.add("norm", pt.sqrt(pt.sum(flat * flat)) + 1, np.sqrt((wide * wide).sum()) + 1)
+    batch.add("max", pt.amax(flat), x.max())
+    batch.add("sums", pt.sum(deep, axis=(1, 2)), y.sum(axis=(1, 2)))
+    batch.add("min", pt.amin(deep), y.min())
+    batch.add("prod", pt.prod(deep * 0 + 1), 1)
+    batch.check(tmp_path / "long.h5", 1)
+    partial = [node.shape for rank in staged(batch.traced().programs).ranks for node in rank.arrays.values()]
+    assert {(24,), (7, 3), (20,)} <= set(partial)
+
+
+def test_no_work_group_has_many_terms():
+    programs = trace("step", 1, lambda rank: {"out": pt.sum(placeholder("x", (10**4, 10**4), "float64"))}).programs
+    program = staged(programs).ranks[0]
+    node = program.arrays["v1_0"]
+    assert node.shape == (1000,) and node.expr.bounds == (("_r0", 0, 10), ("_r1", 0, 10**4))
 
 
 WORDS = ("global", "kernel", "int", "float4", "lambda_", "get_local_id", "abs")

@@ -46,9 +46,9 @@ def _einsum_shape(self: Any) -> tuple[Any, ...]:
     extents: dict[int, Any] = {}
     for operand, descriptors in zip(self.args, self.access_descriptors, strict=True):
         for extent, axis in zip(operand.shape, descriptors, strict=True):
-            if isinstance(axis, pytato.array.ElementwiseAxis):
-                if extents.setdefault(axis.dim, extent) != extent:
-                    raise ValueError(f"einsum: an axis has extents {extents[axis.dim]} and {extent}")
+            own = isinstance(axis, pytato.array.ElementwiseAxis)
+            if own and extents.setdefault(axis.dim, extent) != extent:
+                raise ValueError(f"einsum: an axis has extents {extents[axis.dim]} and {extent}")
     return tuple(extents[dim] for dim in range(len(extents)))
 
 

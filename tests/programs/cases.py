@@ -199,14 +199,14 @@ N[0, 1] = np.nan
 AB, XY = {"a": A, "b": B}, {"x": X, "y": Y}
 Z = numbers("float64", (6,), 8) + 1j * numbers("float64", (6,), 9)
 CASES: dict[str, Case] = {
-    "division": Case({**AB, **XY}, division, same(division), ("Array.__floordiv__", "Array.__mod__")),
-    "slices": Case({"a": A}, slices, same(slices), ("Array.__getitem__", "pt.BasicIndex")),
+    "division": Case({**AB, **XY}, division, same(division), ("Array.__floordiv__", "Array.__mod__", "Array.__rfloordiv__", "Array.__rmod__")),
+    "slices": Case({"a": A}, slices, same(slices), ("Array.__getitem__",)),
     "new_axes": Case({"a": A}, new_axes, same(new_axes), ("pt.expand_dims", "pt.squeeze")),
     "gathers": Case(
         {"a": A, "i": I2, "j": J2, "k": I1},
         gathers,
         same(gathers),
-        ("pt.AdvancedIndexInContiguousAxes", "pt.AdvancedIndexInNoncontiguousAxes"),
+        ("Array.__getitem__ by arrays",),
     ),
     "reshapes": Case({"a": A}, reshapes, same(reshapes), ("pt.reshape",)),
     "padded": Case({"a": A, "x": X}, padded, same(padded), ("pt.pad",)),

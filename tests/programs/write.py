@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from cases import CASES, Case  # noqa: E402
 from nodes_cases import ALIKE, alike  # noqa: E402
+from nodes_table import public  # noqa: E402
 
 
 def program(case: Case) -> Any:
@@ -37,7 +38,7 @@ def main() -> None:
             constants[digest] = [np.asarray(array).dtype.name, list(array.shape), array.ravel().tolist()]
     for group in ALIKE:
         (HERE / f"alike_{group}.txt").write_text(dumps(alike(group).traced().programs.ranks[0]))
-    (HERE / "names.json").write_text(json.dumps(sorted(pt.__all__), indent=1) + "\n")
+    (HERE / "names.json").write_text(json.dumps(public(), indent=1) + "\n")
     (HERE / "constants.json").write_text(json.dumps(constants, sort_keys=True, indent=1) + "\n")
 
 
