@@ -15,6 +15,7 @@ import numpy as np
 
 from aotato.emit import bundle, dump, opencl
 from aotato.emit.aliases import resolved
+from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
 from aotato.emit.schedule import Emitted, emit
 from aotato.emit.stages import staged
@@ -87,9 +88,12 @@ def assemble(
     view: Drawn | None = None,
 ) -> str:
     """Everything after tracing: check, partition, emit and prove every entry, and write the bundle."""
+    carries = {name: plan.carried(name) if plan else {} for name in traced}
+    traced = {name: dataclasses.replace(t, programs=owned(t.programs, carries[name])) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
     entries = {
-        name: _entry(name, docs.get(name, ""), t, targets, contract, say, on_device) for name, t in traced.items()
+        name: _entry(name, docs.get(name, ""), t, targets, contract, say, on_device, carries[name])
+        for name, t in traced.items()
     }
     ranks = next(iter(traced.values())).programs.size
     facts = {"format": fmt.FORMAT, "abi": fmt.ABI, "ranks": ranks, "provenance": provenance(), "contract": contract}
@@ -118,6 +122,7 @@ def _entry(
     contract: bool,
     say: Report,
     on_device: frozenset[str],
+    carry: Mapping[str, str],
 ) -> bundle.EntryParts:
     programs = dataclasses.replace(traced.programs, ranks=tuple(map(transposed, traced.programs.ranks)))
     traced = dataclasses.replace(traced, programs=programs)
@@ -135,7 +140,7 @@ def _entry(
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))
         dump.write(4, f"{name}-{target.name}-schedules", "\n".join(map(dump.schedule_text, schedules)))
-        prove(schedules)
+        prove(schedules, carry)
     return bundle.EntryParts(doc, traced, emitted, on_device, _tests(traced))
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from aotato.runtime_stub import tables
+from aotato.runtime_stub import plan_data, tables
 from aotato.runtime_stub.errors import Refusal, UsageError
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.report import report
@@ -78,7 +78,8 @@ def inspect(options: argparse.Namespace) -> None:
 def prove(options: argparse.Namespace) -> None:
     """Print what was proved of a bundle. Raises Refusal for the first thing that fails."""
     with Bundle.open(options.file) as bundle:
-        for line in verify(bundle):
+        plan = plan_data.of(bundle.meta)
+        for line in verify(bundle, {name: plan.carried(name) for name in bundle.entries} if plan else None):
             print(line)
     print(f"{options.file}: digest {bundle.digest} and all schedules verified")
 

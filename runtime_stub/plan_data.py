@@ -96,6 +96,10 @@ class Plan:
         """Every entry that the plan calls, once, in the order of first calls."""
         return tuple(dict.fromkeys(call.entry for call in self.calls))
 
+    def carried(self, entry: str) -> dict[str, str]:
+        """Outputs of the entry that are fed back, and the inputs they become."""
+        return {carry.output: carry.input for carry in self.carry if carry.entry == entry}
+
     def reduced_of(self, entry: str) -> tuple[str, ...]:
         return dict(self.reduced).get(entry, ())
 

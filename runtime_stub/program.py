@@ -50,6 +50,7 @@ class Program:
             self._prepare(name)
         self.state_machine = State(self.memory, self.schedules, self._carries(), self._bind)
         self.last: dict[str, Transition] = {}
+        self.passed = {name: self._passed(name) for name in bundle.entries}
         self.host_carries = {name: self._host_carries(name) for name in bundle.entries}
         self.reduced_values = {name: self._reduced_values(name) for name in bundle.entries}
         self.initialised = False
@@ -158,17 +159,24 @@ class Program:
         """Run `entry` once on the present state and feed its carried outputs back."""
         machine = self.state_machine
         machine.node = self._perform(entry, machine.node)
-        for source, target in self.host_carries[entry]:
-            target[...] = source
+        for source, _, between in self.host_carries[entry]:
+            between[...] = source
+        for _, target, between in self.host_carries[entry]:
+            target[...] = between
 
-    def _host_carries(self, entry: str) -> list[tuple[Array, Array]]:
-        """Carried values that live on the host: (where the entry leaves them, the input)."""
+    def _passed(self, entry: str) -> dict[str, tuple[Array, Array]]:
+        """Outputs that are inputs passed by value: (the input, what it was in the last call)."""
+        rows = [output for output in self.schedules[entry].outputs if output.buffer in self.values]
+        return {o.path: (self.values[o.buffer], np.zeros_like(self.values[o.buffer])) for o in rows}
+
+    def _host_carries(self, entry: str) -> list[tuple[Array, Array, Array]]:
+        """Carried values on the host: (where the entry leaves them, the input, a place between: inputs may swap)."""
         schedule, found = self.schedules[entry], []
         for carry in self.state_machine.carries[entry]:
             target = self.values.get(f"input:{carry.path}")
             if target is not None:
                 output = next(o for o in schedule.outputs if o.path == carry.output)
-                found.append((self._host_value(schedule, output), target))
+                found.append((self._host_value(schedule, output), target, np.zeros_like(target)))
         return found
 
     def _host_value(self, schedule: Schedule, output: Output) -> Array:
@@ -223,7 +231,9 @@ class Program:
         return runner.run(steps, until, set, every)
 
     def state(self) -> dict[str, Array]:
-        """Copies of all carried inputs, by path."""
+        """Copies of all carried inputs, by path. Raises Refusal before the first step and before `set_state`."""
+        if self._carried() and not (self.started or self.initialised):
+            raise Refusal("there is no state yet: take a step with program.run, or give one with program.set_state")
         return {path: self._held(path) for path in self._carried()}
 
     def set_state(self, **arrays: Any) -> None:
@@ -281,6 +291,8 @@ class Program:
         transition = node.transitions.get(entry) or self.state_machine.transition(entry, node)
         self.last[entry] = transition
         transition.call()
+        for source, kept in self.passed[entry].values():
+            kept[...] = source
         return transition.after
 
     def _missing(self, entry: str, path: str) -> Array:
@@ -328,8 +340,8 @@ class Program:
 
     def _output(self, schedule: Schedule, output: Output) -> Array:
         result = np.empty(output.shape, output.dtype)
-        if output.buffer in self.values:
-            result[...] = self.values[output.buffer].reshape(output.shape)
+        if output.path in self.passed[schedule.entry]:
+            result[...] = self.passed[schedule.entry][output.path][1].reshape(output.shape)
         elif output.buffer.startswith("reduce:"):
             host = self.memory.staged(schedule.entry, output.buffer)
             result[...] = host[output.offset : output.offset + result.nbytes].view(output.dtype).reshape(output.shape)

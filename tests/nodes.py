@@ -13,8 +13,8 @@ from aotato.emit.build import assemble
 from aotato.emit.target import chosen
 from aotato.frontend.adapter import compat
 from aotato.frontend.adapter.trace import Traced, trace
-from aotato.frontend.ir import Input
 from aotato.frontend.interpret import Value, assert_agrees, run
+from aotato.frontend.ir import Input
 
 compat.install()
 Array = np.ndarray[Any, Any]

@@ -32,10 +32,10 @@ class Cases(Batch):
     def __init__(self) -> None:
         super().__init__()
         self.rows: dict[str, set[str]] = {}
-        self.declared: dict[tuple[str, str], tuple[str, str]] = {}  # row, dtype -> numpy's dtype, pytato's, if not equal
+        self.declared: dict[tuple[str, str], tuple[str, str]] = {}  # row, dtype -> numpy's dtype, pytato's other one
 
     def case(self, row: str, dtype: str, array: Any, expected: Any, what: str = "", numpy: Any = None) -> None:
-        """An output of the dtype `dtype` for the table's row `row`; `numpy` is numpy's dtype if not that of `expected`."""
+        """An output for the table's row and column; `numpy` is numpy's dtype if not that of `expected`."""
         self.rows.setdefault(row, set()).add(dtype)
         with np.errstate(all="ignore"):
             values = np.asarray(expected() if callable(expected) else expected)
@@ -122,7 +122,7 @@ def reductions(dtype: str) -> Cases:
                 array = getattr(pt, name)(p, axis=axis)
                 what = f"of {list(shape)} over {axis}"
                 plain = function(x, axis=axis).dtype
-                b.case(f"pt.{name}", dtype, array, lambda f=function, x=x, a=axis, m=more: f(x, axis=a, **m), what, plain)
+                b.case(f"pt.{name}", dtype, array, function(x, axis=axis, **more), what, plain)
     if kind in "fc":
         x = sample(dtype, (4, 3))
         x[1, 2] = np.nan

@@ -111,7 +111,7 @@ def missing(found: dict[str, set[str]]) -> set[str]:
 def text() -> str:
     """The tables as Markdown."""
     found = rows()
-    short = {d: d.replace("complex", "c").replace("float", "f").replace("uint", "u").replace("int", "i") for d in DTYPES}
+    short = {dtype: re.sub(r"(u?)([a-z])[a-z]*(?=\d)", r"\1\2", dtype) for dtype in DTYPES}
     lines = [
         f"| node or function | {' | '.join(short[dtype] for dtype in DTYPES)} |",
         f"|---|{'---|' * len(DTYPES)}",
@@ -137,8 +137,8 @@ def text() -> str:
             "",
             "Every element is what numpy's operation gives, cast to the dtype that the pytato array declares; anything",
             "else is an error while building that names the node. The tables are written by the tests",
-            "(`python tests/nodes_table.py`); an `x` is a dtype that the tests run on a device, in the interpreter and in",
-            "numpy. Rows that `pytato` main alone offers are tested with the dtypes shown and accept the same as others.",
+            "(`python tests/nodes_table.py`): an `x` runs on a device, in the interpreter and in numpy.",
+            "What pytato main alone offers is tested with fewer dtypes than it accepts.",
             "",
             *lines,
             "",

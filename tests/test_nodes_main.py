@@ -18,8 +18,8 @@ from aotato.frontend.adapter.trace import Traced
 from aotato.frontend.constants import digest
 from aotato.frontend.interpret import run
 from aotato.frontend.text import dumps, parse
-from nodes_cases import ALIKE, alike
 from nodes import HEAD, declared, report
+from nodes_cases import ALIKE, alike
 
 HERE = Path(__file__).with_name("programs")
 sys.path.insert(0, str(HERE))

@@ -64,8 +64,10 @@ def trace(entry: str, ranks: int, function: Callable[[int], Any]) -> Traced:
 def flatten(value: Any, entry: str) -> Iterator[tuple[str, PytatoArray]]:
     """Arrays by path: `q.momentum.0`. Takes dicts, sequences, dataclasses and array containers alike."""
     seen: dict[str, str] = {}
+    if value is None:
+        raise TraceError(f"entry {entry!r} returns nothing; end it with `return {{NAME: array}}`")
     for keys, array in _leaves(value, ()):
-        path = ".".join(keys) or "out"
+        path = ".".join(keys) if keys else "out"
         if path in seen:
             raise TraceError(f"entry {entry!r} returns two arrays under the path {path!r}; rename one of them")
         seen[path] = path

@@ -109,6 +109,7 @@ def padded(op: Any, p: Arrays) -> Arrays:
 def products(op: Any, p: Arrays) -> Arrays:
     return {
         "dot": op.dot(p["x"][0], p["y"][0].T),
+        "conj": p["z"].conj(),
         "vdot": op.vdot(p["z"], p["z"] + 1j),
         "matmul of stacks": op.matmul(p["x"], op.transpose(p["y"], (0, 2, 1))),
         "einsum broadcasting": op.einsum("ij,ij->ij", p["x"][0], p["x"][0, :1]),
@@ -199,7 +200,12 @@ N[0, 1] = np.nan
 AB, XY = {"a": A, "b": B}, {"x": X, "y": Y}
 Z = numbers("float64", (6,), 8) + 1j * numbers("float64", (6,), 9)
 CASES: dict[str, Case] = {
-    "division": Case({**AB, **XY}, division, same(division), ("Array.__floordiv__", "Array.__mod__", "Array.__rfloordiv__", "Array.__rmod__")),
+    "division": Case(
+        {**AB, **XY},
+        division,
+        same(division),
+        ("Array.__floordiv__", "Array.__mod__", "Array.__rfloordiv__", "Array.__rmod__"),
+    ),
     "slices": Case({"a": A}, slices, same(slices), ("Array.__getitem__",)),
     "new_axes": Case({"a": A}, new_axes, same(new_axes), ("pt.expand_dims", "pt.squeeze")),
     "gathers": Case(
@@ -210,7 +216,12 @@ CASES: dict[str, Case] = {
     ),
     "reshapes": Case({"a": A}, reshapes, same(reshapes), ("pt.reshape",)),
     "padded": Case({"a": A, "x": X}, padded, same(padded), ("pt.pad",)),
-    "products": Case({**XY, "z": Z}, products, same(products), ("pt.dot", "pt.vdot", "pt.matmul", "pt.einsum")),
+    "products": Case(
+        {**XY, "z": Z},
+        products,
+        same(products),
+        ("Array.conj", "pt.dot", "pt.vdot", "pt.matmul", "pt.einsum"),
+    ),
     "conversions": Case({"a": A, "x": X}, conversions, same(conversions), ("Array.astype",)),
     "reductions": Case(
         {"a": A, "x": X, "n": N},

@@ -17,6 +17,7 @@ from aotato.frontend.text import dumps
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from cases import CASES, Case  # noqa: E402
+
 from nodes_cases import ALIKE, alike  # noqa: E402
 from nodes_table import public  # noqa: E402
 
