@@ -44,6 +44,20 @@ def index_lambda(node: PytatoArray) -> PytatoArray:
     """`node` as a pytato IndexLambda whose bindings are the node's own operands."""
     if isinstance(node, IndexLambda):
         return node
+    try:
+        with warnings.catch_warnings():
+            # `Variable[()]` will be a Subscript instead of the Variable: either is understood here
+            warnings.simplefilter("ignore", DeprecationWarning)
+            lowered = _pytatos_lowering(node)
+    except Exception as error:
+        raise _refused(node, error) from error
+    if not isinstance(lowered, IndexLambda):
+        raise UnsupportedNode(f"pytato node {type(node).__name__} is not supported")
+    return lowered
+
+
+def _pytatos_lowering(node: PytatoArray) -> PytatoArray:
+    """An IndexLambda, or something else for a node that has none."""
     if compat.HAS_LOWERING:
         from pytato.diagnostic import CannotBeLoweredToIndexLambda
         from pytato.transform.lower_to_index_lambda import to_index_lambda
@@ -51,19 +65,9 @@ def index_lambda(node: PytatoArray) -> PytatoArray:
         try:
             return to_index_lambda(node)
         except CannotBeLoweredToIndexLambda:
-            raise UnsupportedNode(f"pytato node {type(node).__name__} is not supported") from None
-        except Exception as error:
-            raise _refused(node, error) from error
+            return None
     method = getattr(_OneNode(), getattr(node, "_mapper_method", ""), None)
-    if method is None:
-        raise UnsupportedNode(f"pytato node {type(node).__name__} is not supported")
-    try:
-        with warnings.catch_warnings():
-            # `Variable[()]` will be a Subscript instead of the Variable: either is understood here
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return method(node)
-    except Exception as error:
-        raise _refused(node, error) from error
+    return method and method(node)
 
 
 def _refused(node: PytatoArray, error: Exception) -> UnsupportedNode:
