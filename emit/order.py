@@ -70,6 +70,8 @@ def read(pairs: Pairs, for_loader: Pairs = (), goals: Sequence[str] = ()) -> Ord
     """The order that the pairs and words of a command line make. Raises AppError, TargetError: one sentence."""
     given = dict(pairs)
     _check_goals(goals, given.get("app"))
+    if "app" not in given and "app" in dict(for_loader):
+        raise AppError("expected app=NAME before the word run, but found it behind: what stands there is the loader's")
     if "app" not in given:
         raise AppError(f"expected app=NAME, but found {_shown(pairs)}: `scons -h` lists the apps")
     app = found(given["app"])

@@ -152,6 +152,7 @@ def test_mistakes_are_one_sentence(tmp_path, words, sentence):
 @pytest.mark.parametrize(("words", "sentence"), [
     ("", "expected app=NAME, but found no app: `scons -h` lists the apps"),
     ("n=3", "expected app=NAME, but found n=3: `scons -h` lists the apps"),
+    ("run app=ring", "expected app=NAME before the word run, but found it behind: what stands there is the loader's"),
     ("app=ring rank=2", "app 'ring' has no option 'rank'; did you mean 'ranks'?"),
     ("app=ring ranks=0", "expected a whole number of ranks, at least 1, but found ranks=0"),
     ("app=ring ranks=two", "expected a whole number of ranks, at least 1, but found ranks=two"),
