@@ -280,7 +280,7 @@ def messages_of_every_dtype(shape: tuple[int, ...]) -> None:
     launches = int(0 not in shape)
 
     def made(array: Any, addend: Any) -> Any:
-        return pt.logical_not(array) if array.dtype == bool else array + addend
+        return pt.equal(array, False) if array.dtype == bool else array + addend
 
     def messages(rank: int, size: int) -> Any:
         if rank == 0:
