@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from aotato.runtime_stub import device as devices
+from aotato.runtime_stub.abort import AbortHook
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.program import Program
@@ -13,21 +14,27 @@ from aotato.runtime_stub.world import World
 
 
 class Loaded(Program):
-    """A program that owns its bundle; inside `with`, a failure on one rank stops all ranks."""
+    """A program that owns its bundle. From `load` to `close`, an exception that ends one rank stops all ranks.
 
-    everyone: World  # of the communicator that the caller gave
+    Inside `with`, so does sys.exit.
+    """
+
+    hook: AbortHook | None = None
 
     def __enter__(self) -> Loaded:
-        self._hook = self.everyone.abort_hook(script=True)
-        self._hook.__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._hook.__exit__(*exception)
+        if self.hook is not None:
+            self.hook.__exit__(*exception)
+            self.hook = None
         if exception[0] is None:
             self.close()
 
     def close(self) -> None:
+        if self.hook is not None:
+            self.hook.remove()
+            self.hook = None
         super().close()
         self.bundle.close()
 
@@ -52,7 +59,8 @@ def load(
     name = world.together(lambda: devices.target_for(devices.facts(chosen), list(bundle.meta["target_order"]), target))
     world.together(lambda: devices.fits(bundle, world.rank, chosen, name))
     program = Loaded(bundle, world, chosen, name, queue)
-    program.everyone = world
+    # On the communicator that the caller gave, which outlives the program's own
+    program.hook = world.abort_hook(script=True).install()
     return program
 
 

@@ -134,3 +134,20 @@ def test_the_selftest_covers_all_entries_without_a_choice(tmp_path):
     result = mpiexec(2, ["-m", "aotato.runtime_stub.run", path, "--selftest"])
     assert result.returncode == 0, result.stderr
     assert "self-test passed" in result.stdout
+
+
+def test_load_alone_stops_all_ranks_too(tmp_path):
+    """Without `with`: the hook stands from load on."""
+    path = aotato.build("ring", ranks=2, options={"n": 4}, path=tmp_path / "ring.h5")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from mpi4py import MPI\n"
+        "import aotato\n"
+        f"program = aotato.load({str(path)!r}, comm=MPI.COMM_WORLD)\n"
+        "if MPI.COMM_WORLD.rank == 1:\n"
+        "    raise ValueError('went wrong')\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+    )
+    result = mpiexec(2, [script], timeout=40)
+    assert result.returncode != 0
+    assert result.stderr.count("aotato: rank 1") == 1, result.stderr
