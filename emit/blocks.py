@@ -66,7 +66,7 @@ def kernel(
 def _planned(
     program: ir.Program, batch: Mapping[str, int], roots: tuple[str, ...], in_memory: frozenset[str]
 ) -> _Plan:
-    closure = _closure(program, roots, in_memory)
+    closure = ir.lambdas_below(program, roots, in_memory)
     crossing = _crossing(program, batch, closure)
     flops: dict[str, int] = {}
     phases: set[str] = set()
@@ -84,16 +84,6 @@ def _planned(
             (level[op] + (op in phases) for op in ir.operands(program.arrays[name]) if op in level), default=0
         )
     return _Plan(program, batch, roots, closure, in_memory, frozenset(phases), level)
-
-
-def _closure(program: ir.Program, roots: tuple[str, ...], in_memory: frozenset[str]) -> tuple[str, ...]:
-    needed = set(roots)
-    for name in reversed(list(program.arrays)):
-        if name in needed:
-            for operand in ir.operands(program.arrays[name]):
-                if isinstance(program.arrays[operand], ir.Lambda) and operand not in in_memory:
-                    needed.add(operand)
-    return tuple(name for name in program.arrays if name in needed)
 
 
 def _crossing(program: ir.Program, batch: Mapping[str, int], closure: tuple[str, ...]) -> set[str]:

@@ -86,7 +86,7 @@ def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mappi
     reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
     urgent = tuple(dict.fromkeys([*sent, *reduced]))
     roots = dict.fromkeys([*urgent, *part.stores])
-    closure = _closure(program, tuple(roots), stored)
+    closure = frozenset(ir.lambdas_below(program, roots, stored))
     readers = _readers(program, closure, roots)
     if batch:
         materialised, level = crossing.storage(program, closure, tuple(roots), part.stores, batch)
@@ -94,17 +94,6 @@ def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mappi
     costly = _costly(program, closure, readers, roots)
     materialised = tuple(name for name in costly if name not in part.stores)
     return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, frozenset(costly)))
-
-
-def _closure(program: ir.Program, roots: tuple[str, ...], stored: frozenset[str]) -> frozenset[str]:
-    """The Lambdas that must be computed for `roots`, roots included."""
-    needed = {name for name in roots if isinstance(program.arrays[name], ir.Lambda) and name not in stored}
-    for name in reversed(list(program.arrays)):
-        if name in needed:
-            for operand in ir.operands(program.arrays[name]):
-                if isinstance(program.arrays[operand], ir.Lambda) and operand not in stored:
-                    needed.add(operand)
-    return frozenset(needed)
 
 
 def _readers(
@@ -192,11 +181,12 @@ def _block_kernels(
     first = _feeding(program, plan.urgent, plan)
     ready = {*stored, *(name for name, node in program.arrays.items() if not isinstance(node, ir.Lambda))}
     kernels: list[Kernel] = []
+    order = [name for name in program.arrays if name in own]
     packed = [name for name in plan.urgent if name not in own]
     top = max(plan.level.values(), default=0)
     for urgent in (True, False):
         for level in range(top + 1):
-            names = tuple(n for n in own_in_order(program, own) if plan.level[n] == level and (n in first) == urgent)
+            names = tuple(n for n in order if plan.level[n] == level and (n in first) == urgent)
             if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
@@ -209,10 +199,6 @@ def _block_kernels(
             in_memory = _in_memory(program, frozenset(ready))
             kernels.extend(_kernels_of(program, plan.part.number, tuple(packed), in_memory, "pack"))
     return kernels
-
-
-def own_in_order(program: ir.Program, names: set[str]) -> list[str]:
-    return [name for name in program.arrays if name in names]
 
 
 def _feeding(program: ir.Program, urgent: tuple[str, ...], plan: _PartPlan) -> dict[str, None]:

@@ -6,7 +6,7 @@ so bytes and flops are known. It knows nothing of pytato, parts, kernels or devi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,6 +151,19 @@ def operands(node: Node) -> tuple[str, ...]:
         case Allreduce():
             return (node.operand,)
     raise AssertionError(f"unknown node {type(node).__name__}")
+
+
+def lambdas_below(program: Program, roots: Iterable[str], stop: Collection[str]) -> tuple[str, ...]:
+    """The Lambdas that must be computed for `roots` (themselves included), down to those in `stop`; program order."""
+
+    def wanted(name: str) -> bool:
+        return isinstance(program.arrays[name], Lambda) and name not in stop
+
+    needed = set(filter(wanted, roots))
+    for name in reversed(list(program.arrays)):
+        if name in needed:
+            needed.update(filter(wanted, operands(program.arrays[name])))
+    return tuple(name for name in program.arrays if name in needed)
 
 
 def size(shape: Shape) -> int:
