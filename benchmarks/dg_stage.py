@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytato as pt
-from dg_mesh import Mesh, Piece, box, lattice, pieces
+from dg_mesh import Mesh, Piece, box, lattice
 
 import aotato
 from aotato.frontend import array_input, make_distributed_recv, staple_distributed_send, take
