@@ -138,7 +138,7 @@ def viscous_flux(q: list[Any], gradient: Any) -> list[list[Any]]:
 
 
 def face_flux(inner: list[Any], outer: list[Any], viscous: Any, direction: list[Any], v: int) -> Any:
-    """Half the jump of the flux along the normal (`viscous`: of its viscous part), and dissipation by the fastest wave."""
+    """Half the jump of the flux along the normal, `viscous` its viscous part, and dissipation by the fastest wave."""
 
     def along(states: list[Any]) -> Any:
         return sum(direction[d] * euler(states, d, v) for d in range(3))

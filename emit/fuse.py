@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
-from aotato.emit.axes import batch_axes
 from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Kernel, Nest
 from aotato.frontend import expr as ex
@@ -45,13 +44,12 @@ class _PartPlan:
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
 
 
-def fuse(joined: Joined, local_bytes: int = 0) -> Fused:
+def fuse(joined: Joined, batch: Mapping[str, int], local_bytes: int) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
-    `local_bytes` of local memory allow kernels over blocks of elements; 0 switches them off.
+    `batch` is the rank's row of `axes.batch_axes`: kernels over blocks of elements; without, array by array.
     """
-    partition, program = joined.partition, joined.partition.program
-    batch = batch_axes(program, [output.array for output in program.outputs if _computed(program, output.array)])
+    partition = joined.partition
     stored = {joint.array for joint in joined.joints if not joint.outgoing}
     kernels: list[Kernel] = []
     temporaries: list[str] = []
@@ -63,16 +61,12 @@ def fuse(joined: Joined, local_bytes: int = 0) -> Fused:
     return Fused(tuple(kernels), tuple(temporaries))
 
 
-def _computed(program: ir.Program, name: str) -> bool:
-    return isinstance(program.arrays[name], ir.Lambda)
-
-
 def _part(
     joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
 ) -> tuple[_PartPlan, list[Kernel]]:
     """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
     program = joined.partition.program
-    if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
+    if batch and part.stores and all(name in batch for name in part.stores):
         plan = _plan(joined, part, stored, batch)
         kernels = _block_kernels(program, plan, stored, batch, local_bytes)
         if kernels is not None:

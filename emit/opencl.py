@@ -171,7 +171,8 @@ class _NestWriter:
             return  # its elements are the groups: barriers must not stand under a condition
         else:
             space = f"0 <= {self.turn} < 1 and {size}*{self.group} + {self.lane} < {elements}"
-        self.out.domains.append(f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
+        # Before all loops: loopy takes a domain without parameters that comes earlier for one around it
+        self.out.domains.insert(1, f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
 
     def write(self) -> None:
         self._declare_space()
@@ -364,7 +365,11 @@ def code(draft: Draft, contract: bool) -> str:
         preambles=[] if contract else [("00_contract", _CONTRACT_OFF)],
         silenced_warnings=["write_race*", "*_dependency*"],
         # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it
-        options=lp.Options(enforce_array_accesses_within_bounds="no_check"),
+        options=lp.Options(
+            enforce_array_accesses_within_bounds="no_check",
+            # Nor can it tell apart components of an array that lie a parameter apart
+            enforce_variable_access_ordered="no_check" if draft.parameters else True,
+        ),
     )
     for name, function in draft.functions:
         unit = lp.register_callable(unit, name, function, redefining_not_ok=False)
