@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pymbolic.primitives as prim
 
+from aotato.emit import integers
 from aotato.emit.names import Place
 from aotato.emit.nest import Accumulate, Kernel, Nest
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
-_INDEX_NODES = (prim.Sum, prim.Product, prim.FloorDiv, prim.Remainder, prim.Min, prim.Max, ex.Cast, prim.Subscript)
 CHUNK = 1 << 22  # elements whose indices are evaluated at a time
 
 
@@ -93,8 +93,8 @@ def _touch_read(
     variables = {v.name for i in node.index_tuple for v in ex.walk(i) if isinstance(v, prim.Variable)}
     names = sorted(variables & set(extents))
     count = int(np.prod([extents[n][1] - extents[n][0] for n in names], dtype=np.int64))
-    unknown = any(_unknown(i, extents, program) for i in node.index_tuple)
-    if unknown or count > 64 * CHUNK:
+    known = all(integers.is_known(i, extents, _table(program)) for i in node.index_tuple)
+    if not known or count > 64 * CHUNK:
         touched[name] = None  # indices known only at run time, or too many to list: at most the whole array
         return
     mask = touched.get(name)
@@ -102,18 +102,6 @@ def _touch_read(
         mask = touched[name] = np.zeros(ir.size(shape), bool)
     for flat in _flat_indices(node, names, extents, shape, program):
         mask[flat] = True
-
-
-def _unknown(index: ex.Expr, extents: Mapping[str, tuple[int, int]], program: ir.Program) -> bool:
-    """Whether an index depends on data that only a run knows, or on another value of the nest."""
-    for node in ex.walk(index):
-        if isinstance(node, prim.Variable) and node.name not in extents:
-            return True
-        if isinstance(node, prim.Subscript) and not isinstance(program.arrays[node.aggregate.name], ir.Const):
-            return True
-        if not ex.is_leaf(node) and type(node) not in _INDEX_NODES:
-            return True
-    return False
 
 
 def _flat_indices(node: Any, names: Any, extents: Any, shape: ir.Shape, program: ir.Program) -> Iterator[Any]:
@@ -131,39 +119,18 @@ def _flat_indices(node: Any, names: Any, extents: Any, shape: ir.Shape, program:
 
 
 def _evaluate(node: Any, values: Mapping[str, Any], shape: ir.Shape, program: ir.Program) -> Any:
-    flat = 0
+    flat: Any = 0
     for index, extent in zip(node.index_tuple, shape, strict=True):
-        flat = flat * extent + np.clip(_integer(index, values, program), 0, max(0, extent - 1))
+        found = np.asarray(integers.evaluate(index, values, _table(program)), np.int64)
+        flat = flat * extent + np.clip(found, 0, max(0, extent - 1))
     return np.asarray(flat)
 
 
-def _integer(index: ex.Expr, values: Mapping[str, Any], program: ir.Program) -> Any:
-    """An index expression over numpy integers."""
-    if isinstance(index, prim.Variable):
-        return values[index.name]
-    if ex.is_leaf(index):
-        return int(index)
-    if isinstance(index, prim.Subscript):
-        source = program.arrays[index.aggregate.name]
-        assert isinstance(source, ir.Const)
-        return program.constants[source.digest][tuple(_integer(i, values, program) for i in index.index_tuple)]
-    parts = [_integer(child, values, program) for child in ex.children(index)]
-    match index:
-        case prim.Sum():
-            return sum(parts)
-        case prim.Product():
-            result = 1
-            for part in parts:
-                result = result * part
-            return result
-        case prim.FloorDiv():
-            return parts[0] // parts[1]
-        case prim.Remainder():
-            return parts[0] % parts[1]
-        case prim.Min():
-            return np.minimum.reduce(np.broadcast_arrays(*parts))
-        case prim.Max():
-            return np.maximum.reduce(np.broadcast_arrays(*parts))
-        case ex.Cast():
-            return parts[0]
-    raise AssertionError(f"unknown index expression {type(index).__name__}")
+def _table(program: ir.Program) -> integers.Table:
+    """What a read of the kernel reads, where it is a constant."""
+
+    def one(node: prim.Subscript) -> np.ndarray[Any, Any] | None:
+        source = program.arrays[node.aggregate.name]
+        return program.constants[source.digest] if isinstance(source, ir.Const) else None
+
+    return one
