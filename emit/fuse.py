@@ -15,6 +15,7 @@ import pymbolic.primitives as prim
 from aotato.emit import blocks, body, crossing
 from aotato.emit.axes import batch_axes
 from aotato.emit.nest import Kernel, Nest
+from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.parts import Part, Partition
@@ -44,10 +45,10 @@ class _PartPlan:
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
 
 
-def fuse(partition: Partition, local_bytes: int = 0) -> Fused:
+def fuse(partition: Partition, target: Target | None = None) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
-    `local_bytes` of local memory allow kernels over blocks of elements; 0 switches them off.
+    Kernels over blocks of elements need a `target`, whose local memory they share.
     """
     program = partition.program
     batch = batch_axes(program, [output.array for output in program.outputs if _computed(program, output.array)])
@@ -55,7 +56,7 @@ def fuse(partition: Partition, local_bytes: int = 0) -> Fused:
     kernels: list[Kernel] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        plan, made = _part(partition, part, frozenset(stored), batch, local_bytes)
+        plan, made = _part(partition, part, frozenset(stored), batch, target)
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
@@ -67,13 +68,13 @@ def _computed(program: ir.Program, name: str) -> bool:
 
 
 def _part(
-    partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target | None
 ) -> tuple[_PartPlan, list[Kernel]]:
     """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
     program = partition.program
-    if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
+    if target and batch and part.stores and all(name in batch for name in part.stores):
         plan = _plan(partition, part, stored, batch)
-        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
+        kernels = _block_kernels(program, plan, stored, batch, target)
         if kernels is not None:
             return plan, kernels
     plan = _plan(partition, part, stored, {})
@@ -172,7 +173,7 @@ def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> li
 
 
 def _block_kernels(
-    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> list[Kernel] | None:
     """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
     own = {*plan.materialised, *plan.stores}
@@ -190,7 +191,7 @@ def _block_kernels(
             if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
-                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), local_bytes)
+                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), target)
                 if made is None:
                     return None
                 kernels.append(made)

@@ -19,14 +19,13 @@ import pymbolic.primitives as prim
 
 from aotato.emit import dialect
 from aotato.emit.names import Arguments, Place
-from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Nest
+from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Local, Nest
 from aotato.emit.scalars import Scalars
+from aotato.emit.slots import bytes_of_element, kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
-
-MOST_LANES = 256  # work-items of a group that computes a block of elements
 
 _CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 
@@ -74,8 +73,7 @@ class Cache:
 def _lanes(kernel: Kernel, group_size: int) -> int:
     """Work-items of a group: no more than the largest nest has elements, which is what loopy would require too."""
     if kernel.block is not None:
-        work = kernel.block.size * ir.size(kernel.nests[-1].shape[1:])
-        return work if work <= MOST_LANES else group_size
+        return kernel.block.lanes
     if any(nest.grouped for nest in kernel.nests):
         return group_size
     return min(group_size, max(ir.size(nest.shape) for nest in kernel.nests))
@@ -116,8 +114,9 @@ class _Writer:
         self.complex = False
         self.nests = 0
         self.block: Block | None = None
-        self.local: dict[str, int] = {}  # array in local memory -> its batch axis
+        self.local: dict[str, Local] = {}
         self.local_written: dict[str, set[str]] = {}
+        self.slot_used: dict[int, dict[str, set[str]]] = {}  # slot -> array -> instructions that write or read it
 
     def begin_block(self, block: Block, program: ir.Program) -> None:
         """One set of groups for all nests, and the arrays that they share."""
@@ -126,18 +125,32 @@ class _Writer:
         self.domains.append(f"{{ [g, l] : 0 <= l < {self.group_size} and 0 <= g < {groups} }}")
         self.tags |= {"g": "g.0", "l": "l.0"}
         self.groups.append(groups)
+        sizes: dict[int, int] = {}
         for local in block.local:
             node = program.arrays[local.array]
-            kept = np.dtype({"bool": "uint8", "float16": "float32"}.get(node.dtype.name, node.dtype.name))
-            count = ir.size(node.shape) // block.elements * block.size
-            self.local[local.array] = local.axis
+            self.local[local.array] = local
             self.local_written[local.array] = set()
-            self.local_bytes += count * kept.itemsize
+            count = block.size * bytes_of_element(program, {local.array: local.axis}, local.array)
+            sizes[local.slot] = max(sizes.get(local.slot, 0), count)
+        self.local_bytes += sum(sizes.values())
+        for slot, nbytes in sizes.items():
+            node = program.arrays[next(local.array for local in block.local if local.slot == slot)]
+            kept = kept_dtype(node.dtype)
+            self.slot_used[slot] = {}
             self.temporaries.append(
                 lp.TemporaryVariable(
-                    f"s_{local.array}", kept, shape=(count,), address_space=lp.AddressSpace.LOCAL
+                    f"s{slot}", kept, shape=(nbytes // kept.itemsize,), address_space=lp.AddressSpace.LOCAL
                 )
             )
+
+    def use_slot(self, array: str, instruction: str) -> None:
+        """`instruction` writes or reads `array` in local memory."""
+        self.slot_used[self.local[array].slot].setdefault(array, set()).add(instruction)
+
+    def before_slot(self, array: str) -> frozenset[str]:
+        """What must be done before `array` is written: all uses of other arrays in its bytes."""
+        used = self.slot_used[self.local[array].slot]
+        return frozenset(i for other, instructions in used.items() if other != array for i in instructions)
 
     def key(self, contract: bool) -> Any:
         """All that the text depends on."""
@@ -177,7 +190,7 @@ class _NestWriter:
         """The flat number of the nest's element."""
         group = prim.Variable(self.group)
         if self.block:
-            return group * (self.block.size * ir.size(self.spec.shape[1:])) + self.place
+            return group * self.work + self.place
         if self.spec.grouped:
             return group
         return group * self.out.group_size + prim.Variable(self.lane)
@@ -187,12 +200,17 @@ class _NestWriter:
         """The flat number of the nest's element within its block."""
         return prim.Variable(self.turn) * self.out.group_size + prim.Variable(self.lane)
 
+    @property
+    def work(self) -> int:
+        """Elements of the nest in a block."""
+        assert self.block is not None
+        return self.block.size * ir.size(self.spec.shape[1:])
+
     def _declare_space(self) -> None:
         elements, size = ir.size(self.spec.shape), self.out.group_size
         if self.block:
             own = f"{size}*{self.turn} + {self.lane}"
-            work = self.block.size * ir.size(self.spec.shape[1:])
-            space = f"0 <= {self.turn} and {own} < {work} and {own} + {work}*{self.group} < {elements}"
+            space = f"0 <= {self.turn} and {own} < {self.work} and {own} + {self.work}*{self.group} < {elements}"
             self.out.domains.append(f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
             return
         if self.spec.grouped:
@@ -225,12 +243,16 @@ class _NestWriter:
         self, target: ex.Expr, expr: ex.Expr, loops: tuple[str, ...], after: frozenset[str], predicate: Any = None
     ) -> str:
         ident = f"i{len(self.out.instructions)}"
+        for array, written in self.out.local_written.items():
+            if not written.isdisjoint(after):
+                self.out.use_slot(array, ident)
         self.out.instructions.append(
             lp.Assignment(
                 target,
                 expr,
                 id=ident,
                 within_inames=self.parallel | self._inames(loops),
+                within_inames_is_final=True,
                 depends_on=after,
                 predicates=frozenset({predicate}) if predicate is not None else frozenset(),
             )
@@ -365,10 +387,11 @@ class _NestWriter:
             expr = prim.Variable(name)
         once = prim.Comparison(prim.Variable(self.lane), "<", 1) if self.spec.grouped else None
         if in_local:
-            cell = prim.Subscript(
-                prim.Variable(f"s_{store.array}"), (self.scalars.local_flat(store.array, store.indices, set()),)
-            )
-            self.out.local_written[store.array].add(self.instruct(cell, expr, (), after))
+            cell = self.scalars.local_cell(store.array, store.indices, after_cell := set())
+            before_cell = after | after_cell | self.out.before_slot(store.array)
+            ident = self.instruct(cell, expr, (), before_cell)
+            self.out.local_written[store.array].add(ident)
+            self.out.use_slot(store.array, ident)
         before: set[str] = set()
         position = self.scalars.flat(self.program.arrays[store.array].shape, store.indices, before)
         after |= before
@@ -408,9 +431,10 @@ def _code(writer: _Writer, contract: bool) -> str:
         lang_version=(2018, 2),
         index_dtype=writer.index_dtype,
         preambles=[] if contract else [("00_contract", _CONTRACT_OFF)],
-        silenced_warnings=["write_race*", "*_dependency*"],
-        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it
-        options=lp.Options(enforce_array_accesses_within_bounds="no_check"),
+        silenced_warnings=["write_race*", "*_dependency*", "variable_access_ordered"],
+        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it; that stores to
+        # different components go to different places it cannot tell
+        options=lp.Options(enforce_array_accesses_within_bounds="no_check", enforce_variable_access_ordered=False),
     )
     for name in sorted(writer.functions):
         unit = lp.register_callable(unit, name, writer.functions[name], redefining_not_ok=False)

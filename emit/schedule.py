@@ -30,7 +30,7 @@ def emit(
 ) -> Emitted:
     """`partition` has no aliases left; `on_device` as in `lay_out`."""
     program = partition.program
-    fused = fuse(partition, target.local_bytes)
+    fused = fuse(partition, target)
     layout = lay_out(partition, fused, on_device)
     launches, sources = [], {}
     for kernel in fused.kernels:
