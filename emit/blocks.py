@@ -1,8 +1,8 @@
 """Kernels over blocks of elements: what several work-items of a group need goes through local memory.
 
 Inside a kernel every array is computed for the group's own elements, in nests one after another with barriers between
-(`phases`). Short axes in front of the batch axis (components, directions) are written out, so that a work-item computes
-all components of its node from common values; where sums dominate, it computes several nodes (`tiles`).
+(`phases`, `steps`). Short axes in front of the batch axis (components, directions) are written out, so that a work-item
+computes all components of its node from common values; where sums dominate, it computes several nodes (`tiles`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 
 import pymbolic.primitives as prim
 
-from aotato.emit import body, slots, tiles
+from aotato.emit import body
 from aotato.emit.axes import lanes
-from aotato.emit.nest import LOCAL, Block, Kernel, Nest, array_of, is_local
+from aotato.emit.nest import LOCAL, Block, Kernel, Nest
 from aotato.emit.phases import Phases, planned
+from aotato.emit.steps import Steps, ordered, with_early_sums
 from aotato.emit.target import Target
+from aotato.emit.tiles import SINGLE, Tile, tile_of
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
-
-_Spaces = Mapping[tuple[int, ir.Shape], list[str]]
 
 
 def kernel(
@@ -38,59 +38,53 @@ def kernel(
     """
     for staging in (True, False):
         plan = planned(program, batch, roots, in_memory, staging)
-        nests = _nests(plan, target)
-        local = slots.slots(program, batch, _lives(plan, nests))
-        elements = program.arrays[roots[0]].shape[batch[roots[0]]]
-        made = _block(plan, [nest for _, nest in nests], local, elements, target)
-        if made is not None:
-            done = tuple(nest for _, nest in nests)
-            reads = dict.fromkeys(r for nest in done for r in body.arrays_read(nest))
-            return Kernel(name, part, done, tuple(reads), roots, made)
+        steps = ordered(plan)
+        tiles_ = _tiles(plan, steps, target)
+        if _lanes_that_fit(steps, tiles_, target) < target.lanes:
+            early = with_early_sums(plan)
+            if early is not None and early.bytes_each < steps.bytes_each:
+                last, steps = tiles_[-1], early
+                tiles_ = [last if step.space == steps.steps[-1].space and (step.kept or step is steps.steps[-1])
+                          else tile for step, tile in zip(steps.steps, _tiles(plan, steps, target), strict=True)]
+        block = _block(plan, steps, tiles_, target)
+        if block is not None:
+            nests = tuple(_nest(plan, steps, number, tile) for number, tile in enumerate(tiles_))
+            reads = dict.fromkeys(r for nest in nests for r in body.arrays_read(nest))
+            return Kernel(name, part, nests, tuple(reads), roots, block)
     return None
 
 
-def _nests(plan: Phases, target: Target) -> list[tuple[int, Nest]]:
-    """Nests with their levels, which ascend."""
-    return [(level, _tiled(plan, level, space, names, target)) for (level, space), names in _spaces(plan).items()]
+def _tiles(plan: Phases, steps: Steps, target: Target) -> list[Tile]:
+    return [tile_of(_nest(plan, steps, number, SINGLE), target.accumulators) for number in range(len(steps.steps))]
 
 
-def _spaces(plan: Phases) -> _Spaces:
-    """Results by (level, extents of the index space): each becomes a nest; levels ascend."""
-    found: dict[tuple[int, ir.Shape], list[str]] = {}
-    for name in (*plan.staged, *plan.closure):
-        if (name in plan.local or name in plan.roots) and ir.size(plan.program.arrays[name].shape):
-            found.setdefault((plan.level.get(name, 0), _space(plan, name)), []).append(name)
-    return dict(sorted(found.items(), key=lambda item: item[0][0]))
+def _lanes_that_fit(steps: Steps, tiles_: list[Tile], target: Target) -> int:
+    """Work-items that the last step has for as many elements as local memory holds."""
+    fit = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
+    return fit * _work(steps, tiles_)
 
 
-def _space(plan: Phases, name: str) -> ir.Shape:
-    shape, axis = plan.program.arrays[name].shape, plan.batch[name]
-    return (shape[axis], *(shape[a] for a in lanes(shape, axis)))
+def _work(steps: Steps, tiles_: list[Tile]) -> int:
+    return ir.size(tiles_[-1].lanes(steps.steps[-1].space)[1:])
 
 
-def _tiled(plan: Phases, level: int, space: ir.Shape, names: list[str], target: Target) -> Nest:
-    single = _nest(plan, level, space, names, tiles.SINGLE)
-    tile = tiles.tile_of(single, target.accumulators)
-    return single if tile == tiles.SINGLE else _nest(plan, level, space, names, tile)
-
-
-def _nest(plan: Phases, level: int, space: ir.Shape, names: list[str], tile: tiles.Tile) -> Nest:
+def _nest(plan: Phases, steps: Steps, number: int, tile: Tile) -> Nest:
+    step, local = steps.steps[number], steps.reads[number]
     results = tuple(
-        (name, indices) for number in range(tile.count) for name in names
-        for indices in _elements(plan, name, tile, number)
+        (name, indices) for k in range(tile.count) for name in step.names for indices in _elements(plan, name, tile, k)
     )
+    kept = frozenset() if step.kept else steps.kept
 
     def where(name: str, indices: tuple[ex.Expr, ...]) -> str | None:
-        if name in plan.local and indices and indices[plan.batch[name]] == prim.Variable("_0"):
-            before = plan.level.get(name, 0) < level
-            if before:
-                return LOCAL + name
+        own = bool(indices) and name in plan.batch and indices[plan.batch[name]] == prim.Variable("_0")
+        if name in kept or (own and name in local):
+            return LOCAL + name
         return name if name in plan.in_memory else None
 
-    return body.nest_of(plan.program, tile.lanes(space) if tile.axis else space, results, where, shared=False)
+    return body.nest_of(plan.program, tile.lanes(step.space), results, where, shared=False)
 
 
-def _elements(plan: Phases, name: str, tile: tiles.Tile, number: int) -> list[tuple[ex.Expr, ...]]:
+def _elements(plan: Phases, name: str, tile: Tile, number: int) -> list[tuple[ex.Expr, ...]]:
     """Node `number` of the tile: one index tuple for each combination of unrolled components."""
     shape, axis = plan.program.arrays[name].shape, plan.batch[name]
     across = lanes(shape, axis)
@@ -106,28 +100,21 @@ def _elements(plan: Phases, name: str, tile: tiles.Tile, number: int) -> list[tu
     return found
 
 
-def _lives(plan: Phases, nests: list[tuple[int, Nest]]) -> dict[str, tuple[int, int]]:
-    """Levels at which arrays in local memory are written and last read."""
-    lives = {name: (plan.level.get(name, 0), plan.level.get(name, 0)) for name in (*plan.staged, *plan.closure)
-             if name in plan.local}
-    for level, nest in nests:
-        for item in (*nest.statements, *nest.stores):
-            for node in ex.walk(item.expr):
-                if isinstance(node, prim.Subscript) and is_local(node.aggregate.name):
-                    name = array_of(node.aggregate.name)
-                    lives[name] = (lives[name][0], max(lives[name][1], level))
-    return lives
-
-
-def _block(
-    plan: Phases, nests: list[Nest], local: tuple[slots.Local, ...], elements: int, target: Target
-) -> Block | None:
+def _block(plan: Phases, steps: Steps, tiles_: list[Tile], target: Target) -> Block | None:
     """As many elements as fill the lanes with the last nest, and as fit local memory; None where not one does."""
-    bytes_each = slots.per_element(plan.program, plan.batch, local)
-    most = target.local_bytes // bytes_each if bytes_each else target.elements
-    inner = ir.size(nests[-1].shape[1:])
-    size = max(1, min(most, target.elements, target.lanes // inner, elements))
-    if size > most:
+    elements = steps.steps[-1].space[0]
+    most = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
+    work = _work(steps, tiles_)
+    if most < 1:
         return None
-    lanes_ = max(1, min(size * inner, target.lanes))
-    return Block(elements, size, lanes_, local)
+    size = _size(max(1, min(most, target.elements, target.lanes // work, elements)), work, target.width)
+    return Block(elements, size, max(1, min(size * work, target.lanes)), steps.local, steps.kept)
+
+
+def _size(most: int, work: int, width: int) -> int:
+    """At most `most` elements of `work` work-items each, so that few of those that run in lockstep idle."""
+
+    def busy(size: int) -> float:
+        return size * work / (-(-size * work // width) * width)
+
+    return max(range(most - most // 4, most + 1), key=lambda size: (round(8 * busy(size)), size))

@@ -100,6 +100,7 @@ class Block:
     size: int
     lanes: int
     local: tuple[Local, ...]
+    kept: frozenset[str] = frozenset()  # arrays that work-items keep in registers from one nest to another: `~` too
 
 
 @dataclass(frozen=True)

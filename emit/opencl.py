@@ -19,7 +19,7 @@ import pymbolic.primitives as prim
 
 from aotato.emit import dialect
 from aotato.emit.names import Arguments, Place
-from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Local, Nest
+from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Local, Nest, Store
 from aotato.emit.scalars import Scalars
 from aotato.emit.slots import bytes_of_element, kept_dtype
 from aotato.frontend import expr as ex
@@ -116,6 +116,7 @@ class _Writer:
         self.block: Block | None = None
         self.local: dict[str, Local] = {}
         self.local_written: dict[str, set[str]] = {}
+        self.kept: dict[tuple[str, tuple[ex.Expr, ...]], str] = {}  # element in registers -> temporary
         self.slot_used: dict[int, dict[str, set[str]]] = {}  # slot -> array -> instructions that write or read it
 
     def begin_block(self, block: Block, program: ir.Program) -> None:
@@ -125,6 +126,7 @@ class _Writer:
         self.domains.append(f"{{ [g, l] : 0 <= l < {self.group_size} and 0 <= g < {groups} }}")
         self.tags |= {"g": "g.0", "l": "l.0"}
         self.groups.append(groups)
+        self.local_written |= {array: set() for array in sorted(block.kept)}
         sizes: dict[int, int] = {}
         for local in block.local:
             node = program.arrays[local.array]
@@ -211,7 +213,8 @@ class _NestWriter:
         if self.block:
             own = f"{size}*{self.turn} + {self.lane}"
             space = f"0 <= {self.turn} and {own} < {self.work} and {own} + {self.work}*{self.group} < {elements}"
-            self.out.domains.append(f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
+            # Before those of loops: loopy looks for the domain of the lane directly above
+            self.out.domains.insert(1 + self.number, f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
             return
         if self.spec.grouped:
             space = f"0 <= {self.lane} < {size} and 0 <= {self.group} < {elements}"
@@ -240,11 +243,18 @@ class _NestWriter:
         return f"n{self.number}_{value}"
 
     def instruct(
-        self, target: ex.Expr, expr: ex.Expr, loops: tuple[str, ...], after: frozenset[str], predicate: Any = None
+        self,
+        target: ex.Expr,
+        expr: ex.Expr,
+        loops: tuple[str, ...],
+        after: frozenset[str],
+        predicate: Any = None,
+        before_slot: frozenset[str] = frozenset(),
     ) -> str:
+        """`after`: instructions whose results it needs; `before_slot`: those that use what it overwrites."""
         ident = f"i{len(self.out.instructions)}"
         for array, written in self.out.local_written.items():
-            if not written.isdisjoint(after):
+            if array in self.out.local and not written.isdisjoint(after):
                 self.out.use_slot(array, ident)
         self.out.instructions.append(
             lp.Assignment(
@@ -253,7 +263,7 @@ class _NestWriter:
                 id=ident,
                 within_inames=self.parallel | self._inames(loops),
                 within_inames_is_final=True,
-                depends_on=after,
+                depends_on=after | before_slot,
                 predicates=frozenset({predicate}) if predicate is not None else frozenset(),
             )
         )
@@ -375,11 +385,11 @@ class _NestWriter:
             terms = [self.scalars.join(statement.op, statement.dtype, a, b) for a, b in pairs]
         return terms[0]
 
-    def _store(self, index: int, store: Any) -> None:
+    def _store(self, index: int, store: Store) -> None:
         expr, after = self.scalars.written(store.expr)
         places = self.out.arguments.write_at.get(store.array, ())
         dtype = self.program.arrays[store.array].dtype
-        in_local = store.array in self.out.local
+        in_local = store.array in self.out.local_written
         if len(places) + in_local > 1 and not ex.is_leaf(expr):
             name = f"n{self.number}_s{index}"
             self.declare(name, self.scalars.value_dtype(dtype))
@@ -387,11 +397,7 @@ class _NestWriter:
             expr = prim.Variable(name)
         once = prim.Comparison(prim.Variable(self.lane), "<", 1) if self.spec.grouped else None
         if in_local:
-            cell = self.scalars.local_cell(store.array, store.indices, after_cell := set())
-            before_cell = after | after_cell | self.out.before_slot(store.array)
-            ident = self.instruct(cell, expr, (), before_cell)
-            self.out.local_written[store.array].add(ident)
-            self.out.use_slot(store.array, ident)
+            self._store_here(store, expr, after)
         before: set[str] = set()
         position = self.scalars.flat(self.program.arrays[store.array].shape, store.indices, before)
         after |= before
@@ -400,6 +406,21 @@ class _NestWriter:
             flat = position + offset if offset else position
             target = prim.Subscript(prim.Variable(argument), (flat,))
             self.instruct(target, self.scalars.stored(expr, dtype), (), after, once)
+
+
+    def _store_here(self, store: Store, expr: ex.Expr, after: frozenset[str]) -> None:
+        """Into local memory, or registers that a later nest of the same index space reads."""
+        if store.array in self.out.local:
+            before: set[str] = set()
+            cell = self.scalars.local_cell(store.array, store.indices, before)
+            ident = self.instruct(cell, expr, (), after | before, None, self.out.before_slot(store.array))
+            self.out.use_slot(store.array, ident)
+        else:
+            name = self.out.kept.setdefault((store.array, store.indices), f"k{len(self.out.kept)}")
+            assert self.work <= self.out.group_size, "a work-item keeps the elements of one turn only"
+            self.declare(name, self.scalars.value_dtype(self.program.arrays[store.array].dtype))
+            ident = self.instruct(prim.Variable(name), expr, (), after)
+        self.out.local_written[store.array].add(ident)
 
 
 def _instruction_text(instruction: Any) -> str:

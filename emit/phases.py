@@ -24,6 +24,17 @@ STAGED_BYTES = 4096  # for an element of an array that is worth copying
 
 
 @dataclass(frozen=True)
+class Read:
+    """An array that another one reads."""
+
+    operand: str
+    indices: tuple[ex.Expr, ...]
+    loops: tuple[str, ...]  # that stay loops, and on which its indices depend
+    axes: frozenset[int]  # of the reader, on which its indices depend
+    times: int  # different indices for one element of the reader
+
+
+@dataclass(frozen=True)
 class Phases:
     """One kernel: its arrays in order, which are in local memory, and how many barriers precede each."""
 
@@ -35,19 +46,12 @@ class Phases:
     phases: frozenset[str]
     staged: tuple[str, ...]
     level: Mapping[str, int]
+    reads: Mapping[str, tuple[Read, ...]]  # of each of the closure
+    crossing: frozenset[str]  # read at other nodes than the reader's own
 
     @property
     def local(self) -> frozenset[str]:
         return self.phases | frozenset(self.staged)
-
-
-@dataclass(frozen=True)
-class _Read:
-    operand: str
-    indices: tuple[ex.Expr, ...]
-    loops: tuple[str, ...]  # that stay loops, and on which its indices depend
-    axes: frozenset[int]  # of the reader, on which its indices depend
-    times: int  # different indices for one element of the reader
 
 
 def planned(
@@ -56,7 +60,8 @@ def planned(
     """`staging` allows copies of arrays that are in memory."""
     closure = ir.lambdas_below(program, roots, in_memory)
     found = {name: tuple(_reads(program.arrays[name])) for name in closure}
-    phases, evaluations = _phases(program, batch, roots, closure, found)
+    crossing = frozenset(_crossing(program, batch, closure, found))
+    phases, evaluations = _phases(program, batch, roots, closure, found, crossing)
     staged = _staged(program, batch, found, evaluations) if staging else ()
     level: dict[str, int] = {}
     for name in closure:
@@ -65,13 +70,13 @@ def planned(
         )
         if any(r.operand in staged and r.loops for r in found[name]):
             level[name] = max(level[name], 1)
-    return Phases(program, batch, roots, closure, in_memory, phases, staged, level)
+    return Phases(program, batch, roots, closure, in_memory, phases, staged, level, found, crossing)
 
 
-def _reads(node: ir.Node) -> Iterator[_Read]:
+def _reads(node: ir.Node) -> Iterator[Read]:
     assert isinstance(node, ir.Lambda)
 
-    def rec(expr: ex.Expr, loops: Mapping[str, int]) -> Iterator[_Read]:
+    def rec(expr: ex.Expr, loops: Mapping[str, int]) -> Iterator[Read]:
         if isinstance(expr, ex.Reduce):
             loops = {**loops, **{name: max(0, upper - lower) for name, lower, upper in expr.bounds}}
         if isinstance(expr, prim.Subscript):
@@ -79,7 +84,7 @@ def _reads(node: ir.Node) -> Iterator[_Read]:
             times = math.prod(extent for name, extent in loops.items() if name in depends)
             axes = frozenset(a for a in range(len(node.shape)) if f"_{a}" in depends)
             around = tuple(name for name, extent in loops.items() if name in depends and extent > UNROLLED)
-            yield _Read(node.operands[ex.operand_position(expr)], expr.index_tuple, around, axes, times)
+            yield Read(node.operands[ex.operand_position(expr)], expr.index_tuple, around, axes, times)
         for child in ex.children(expr):
             yield from rec(child, loops)
 
@@ -91,10 +96,10 @@ def _phases(
     batch: Mapping[str, int],
     roots: tuple[str, ...],
     closure: tuple[str, ...],
-    reads: Mapping[str, tuple[_Read, ...]],
+    reads: Mapping[str, tuple[Read, ...]],
+    crossing: frozenset[str],
 ) -> tuple[frozenset[str], Mapping[str, int]]:
     """Phases, and how often each array is evaluated, over all elements: readers first, from the results down."""
-    crossing = _crossing(program, batch, closure, reads)
     cost = dict.fromkeys(closure, 0.0) | _cost(program, closure, reads, crossing)
     evaluations = dict.fromkeys(closure, 0)
     phases: set[str] = set()
@@ -115,7 +120,7 @@ def _phases(
     return frozenset(phases), evaluations
 
 
-def _shared(shape: ir.Shape, axis: int | None, read: _Read) -> int:
+def _shared(shape: ir.Shape, axis: int | None, read: Read) -> int:
     """How many components of the reader, all computed by one work-item, read the same element."""
     if axis is None:
         return 1
@@ -124,7 +129,7 @@ def _shared(shape: ir.Shape, axis: int | None, read: _Read) -> int:
 
 
 def _crossing(
-    program: ir.Program, batch: Mapping[str, int], closure: tuple[str, ...], reads: Mapping[str, tuple[_Read, ...]]
+    program: ir.Program, batch: Mapping[str, int], closure: tuple[str, ...], reads: Mapping[str, tuple[Read, ...]]
 ) -> set[str]:
     """Arrays that some reader reads at another node than its own."""
     found, inside = set(), set(closure)
@@ -140,7 +145,7 @@ def _crossing(
 
 
 def _cost(
-    program: ir.Program, closure: tuple[str, ...], reads: Mapping[str, tuple[_Read, ...]], crossing: set[str]
+    program: ir.Program, closure: tuple[str, ...], reads: Mapping[str, tuple[Read, ...]], crossing: frozenset[str]
 ) -> dict[str, float]:
     """Flops and accesses for an element of each crossing array, where those that are computed together share them.
 
@@ -164,7 +169,7 @@ def _cost(
     }
 
 
-def _cone(name: str, reads: Mapping[str, tuple[_Read, ...]]) -> set[str]:
+def _cone(name: str, reads: Mapping[str, tuple[Read, ...]]) -> set[str]:
     """An array and all that it is computed from in the kernel."""
     found, stack = {name}, [name]
     while stack:
@@ -178,7 +183,7 @@ def _cone(name: str, reads: Mapping[str, tuple[_Read, ...]]) -> set[str]:
 def _staged(
     program: ir.Program,
     batch: Mapping[str, int],
-    reads: Mapping[str, tuple[_Read, ...]],
+    reads: Mapping[str, tuple[Read, ...]],
     evaluations: Mapping[str, int],
 ) -> tuple[str, ...]:
     """Arrays in memory that loops read at the reader's own element, often."""
@@ -192,11 +197,11 @@ def _staged(
     return tuple(name for name, times in often.items() if _worth_staging(program, batch, name, times))
 
 
-def _away(read: _Read, batch: Mapping[str, int], reader: str) -> bool:
+def _away(read: Read, batch: Mapping[str, int], reader: str) -> bool:
     return read.operand in batch and not (reader in batch and _own(read, batch, reader))
 
 
-def _own(read: _Read, batch: Mapping[str, int], reader: str) -> bool:
+def _own(read: Read, batch: Mapping[str, int], reader: str) -> bool:
     return is_local(read.indices, batch[read.operand], batch[reader])
 
 

@@ -25,6 +25,8 @@ class Tile:
 
     def lanes(self, space: ir.Shape) -> ir.Shape:
         """The index space with one work-item a tile."""
+        if self.count == 1:
+            return space
         return (*space[: self.axis], self.step, *space[self.axis + 1 :])
 
 
