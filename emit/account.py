@@ -11,7 +11,7 @@ import pymbolic.primitives as prim
 
 from aotato.emit import integers
 from aotato.emit.names import Place
-from aotato.emit.nest import Accumulate, Kernel, Nest
+from aotato.emit.nest import Accumulate, Kernel, Nest, is_local
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -35,20 +35,19 @@ def account(
 ) -> Account:
     """`packed` are the results that go into messages or reductions: duplicating there is not a copy."""
     touched: dict[str, np.ndarray | None] = {}
-    local = {item.array for item in kernel.block.local} if kernel.block else set()
     for nest in kernel.nests:
         _touch(nest, program, touched)
     read = sum(
         ir.nbytes(program.arrays[name]) if mask is None else int(mask.sum()) * program.arrays[name].dtype.itemsize
         for name, mask in touched.items()
-        if name not in local and not read_at[name].by_value
+        if not read_at[name].by_value
     )
     written = sum(ir.nbytes(program.arrays[name]) * len(write_at[name]) for name in kernel.writes)
     copies = sum(
         1
         for nest in kernel.nests
         for store in nest.stores
-        if store.array not in packed and isinstance(store.expr, prim.Subscript)
+        if store.array in kernel.writes and store.array not in packed and isinstance(store.expr, prim.Subscript)
         and store.expr.index_tuple == store.indices
         and program.arrays[store.expr.aggregate.name].shape == program.arrays[store.array].shape
     )
@@ -72,7 +71,7 @@ def _touch(nest: Nest, program: ir.Program, touched: dict[str, np.ndarray | None
     extents |= {loop.name: (loop.lower, loop.upper) for loop in nest.loops}
     for item in (*nest.statements, *nest.stores):
         for node in ex.walk(item.expr):
-            if isinstance(node, prim.Subscript):
+            if isinstance(node, prim.Subscript) and not is_local(node.aggregate.name):
                 _touch_read(node, nest, program, extents, touched)
 
 

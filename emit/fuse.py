@@ -15,6 +15,7 @@ import pymbolic.primitives as prim
 from aotato.emit import blocks, body, crossing
 from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Kernel, Nest
+from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.parts import Part
@@ -44,7 +45,7 @@ class _PartPlan:
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
 
 
-def fuse(joined: Joined, batch: Mapping[str, int], local_bytes: int) -> Fused:
+def fuse(joined: Joined, batch: Mapping[str, int], target: Target) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
     `batch` is the rank's row of `axes.batch_axes`: kernels over blocks of elements; without, array by array.
@@ -54,7 +55,7 @@ def fuse(joined: Joined, batch: Mapping[str, int], local_bytes: int) -> Fused:
     kernels: list[Kernel] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        plan, made = _part(joined, part, frozenset(stored), batch, local_bytes)
+        plan, made = _part(joined, part, frozenset(stored), batch, target)
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
@@ -62,13 +63,13 @@ def fuse(joined: Joined, batch: Mapping[str, int], local_bytes: int) -> Fused:
 
 
 def _part(
-    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> tuple[_PartPlan, list[Kernel]]:
     """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
     program = joined.partition.program
     if batch and part.stores and all(name in batch for name in part.stores):
         plan = _plan(joined, part, stored, batch)
-        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
+        kernels = _block_kernels(program, plan, stored, batch, target)
         if kernels is not None:
             return plan, kernels
     plan = _plan(joined, part, stored, {})
@@ -168,7 +169,7 @@ def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> li
 
 
 def _block_kernels(
-    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> list[Kernel] | None:
     """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
     own = {*plan.materialised, *plan.stores}
@@ -186,7 +187,7 @@ def _block_kernels(
             if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
-                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), local_bytes)
+                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), target)
                 if made is None:
                     return None
                 kernels.append(made)

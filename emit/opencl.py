@@ -17,14 +17,13 @@ import pymbolic.primitives as prim
 from aotato.emit import dialect
 from aotato.emit.draft import Draft
 from aotato.emit.names import Arguments, Place, loopy_arguments
-from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Nest
+from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Local, Nest, Store
 from aotato.emit.scalars import Scalars
+from aotato.emit.slots import bytes_of_element, kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
-
-MOST_LANES = 256  # work-items of a group that computes a block of elements
 
 _CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 
@@ -50,8 +49,7 @@ def draft(
 def _lanes(kernel: Kernel, group_size: int) -> int:
     """Work-items of a group: no more than the largest nest has elements, which is what loopy would require too."""
     if kernel.block is not None:
-        work = kernel.block.size * ir.size(kernel.nests[-1].shape[1:])
-        return work if work <= MOST_LANES else group_size
+        return kernel.block.lanes
     if any(nest.grouped for nest in kernel.nests):
         return group_size
     return min(group_size, max(ir.size(nest.shape) for nest in kernel.nests))
@@ -87,8 +85,10 @@ class _Writer:
         self.complex = False
         self.nests = 0
         self.block: Block | None = None
-        self.local: dict[str, int] = {}  # array in local memory -> its batch axis
+        self.local: dict[str, Local] = {}
         self.local_written: dict[str, set[str]] = {}
+        self.kept: dict[tuple[str, tuple[ex.Expr, ...]], str] = {}  # element in registers -> temporary
+        self.slot_used: dict[int, dict[str, set[str]]] = {}  # slot -> array -> instructions that write or read it
 
     def begin(self, kernel: Kernel) -> None:
         """One set of groups for all nests; each guards its own extent, so that the bound of a group is one number."""
@@ -99,18 +99,33 @@ class _Writer:
     def begin_block(self, block: Block, program: ir.Program) -> None:
         """The arrays in local memory that all nests share."""
         self.block = block
+        self.local_written |= {array: set() for array in sorted(block.kept)}
+        sizes: dict[int, int] = {}
         for local in block.local:
             node = program.arrays[local.array]
-            kept = np.dtype({"bool": "uint8", "float16": "float32"}.get(node.dtype.name, node.dtype.name))
-            count = ir.size(node.shape) // block.elements * block.size
-            self.local[local.array] = local.axis
+            self.local[local.array] = local
             self.local_written[local.array] = set()
-            self.local_bytes += count * kept.itemsize
+            count = block.size * bytes_of_element(program, {local.array: local.axis}, local.array)
+            sizes[local.slot] = max(sizes.get(local.slot, 0), count)
+        self.local_bytes += sum(sizes.values())
+        for slot, nbytes in sizes.items():
+            node = program.arrays[next(local.array for local in block.local if local.slot == slot)]
+            kept = kept_dtype(node.dtype)
+            self.slot_used[slot] = {}
             self.temporaries.append(
                 lp.TemporaryVariable(
-                    f"s_{local.array}", kept, shape=(count,), address_space=lp.AddressSpace.LOCAL
+                    f"s{slot}", kept, shape=(nbytes // kept.itemsize,), address_space=lp.AddressSpace.LOCAL
                 )
             )
+
+    def use_slot(self, array: str, instruction: str) -> None:
+        """`instruction` writes or reads `array` in local memory."""
+        self.slot_used[self.local[array].slot].setdefault(array, set()).add(instruction)
+
+    def before_slot(self, array: str) -> frozenset[str]:
+        """What must be done before `array` is written: all uses of other arrays in its bytes."""
+        used = self.slot_used[self.local[array].slot]
+        return frozenset(i for other, instructions in used.items() if other != array for i in instructions)
 
     def draft(self) -> Draft:
         return Draft(
@@ -151,7 +166,7 @@ class _NestWriter:
         """The flat number of the nest's element."""
         group = prim.Variable(self.group)
         if self.block:
-            return group * (self.block.size * ir.size(self.spec.shape[1:])) + self.place
+            return group * self.work + self.place
         if self.spec.grouped:
             return group
         return group * self.out.group_size + prim.Variable(self.lane)
@@ -161,18 +176,23 @@ class _NestWriter:
         """The flat number of the nest's element within its block."""
         return prim.Variable(self.turn) * self.out.group_size + prim.Variable(self.lane)
 
+    @property
+    def work(self) -> int:
+        """Elements of the nest in a block."""
+        assert self.block is not None
+        return self.block.size * ir.size(self.spec.shape[1:])
+
     def _declare_space(self) -> None:
         elements, size = ir.size(self.spec.shape), self.out.group_size
         if self.block:
             own = f"{size}*{self.turn} + {self.lane}"
-            work = self.block.size * ir.size(self.spec.shape[1:])
-            space = f"0 <= {self.turn} and {own} < {work} and {own} + {work}*{self.group} < {elements}"
+            space = f"0 <= {self.turn} and {own} < {self.work} and {own} + {self.work}*{self.group} < {elements}"
         elif self.spec.grouped:
             return  # its elements are the groups: barriers must not stand under a condition
         else:
             space = f"0 <= {self.turn} < 1 and {size}*{self.group} + {self.lane} < {elements}"
         # Before all loops: loopy takes a domain without parameters that comes earlier for one around it
-        self.out.domains.insert(1, f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
+        self.out.domains.insert(1 + self.number, f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
 
     def write(self) -> None:
         self._declare_space()
@@ -193,16 +213,27 @@ class _NestWriter:
         return f"n{self.number}_{value}"
 
     def instruct(
-        self, target: ex.Expr, expr: ex.Expr, loops: tuple[str, ...], after: frozenset[str], predicate: Any = None
+        self,
+        target: ex.Expr,
+        expr: ex.Expr,
+        loops: tuple[str, ...],
+        after: frozenset[str],
+        predicate: Any = None,
+        before_slot: frozenset[str] = frozenset(),
     ) -> str:
+        """`after`: instructions whose results it needs; `before_slot`: those that use what it overwrites."""
         ident = f"i{len(self.out.instructions)}"
+        for array, written in self.out.local_written.items():
+            if array in self.out.local and not written.isdisjoint(after):
+                self.out.use_slot(array, ident)
         self.out.instructions.append(
             lp.Assignment(
                 target,
                 expr,
                 id=ident,
                 within_inames=self.parallel | self._inames(loops),
-                depends_on=after,
+                within_inames_is_final=True,
+                depends_on=after | before_slot,
                 predicates=frozenset({predicate}) if predicate is not None else frozenset(),
             )
         )
@@ -324,11 +355,11 @@ class _NestWriter:
             terms = [self.scalars.join(statement.op, statement.dtype, a, b) for a, b in pairs]
         return terms[0]
 
-    def _store(self, index: int, store: Any) -> None:
+    def _store(self, index: int, store: Store) -> None:
         expr, after = self.scalars.written(store.expr)
         places = self.out.arguments.write_at.get(store.array, ())
         dtype = self.program.arrays[store.array].dtype
-        in_local = store.array in self.out.local
+        in_local = store.array in self.out.local_written
         if len(places) + in_local > 1 and not ex.is_leaf(expr):
             name = f"n{self.number}_s{index}"
             self.declare(name, self.scalars.value_dtype(dtype))
@@ -336,10 +367,7 @@ class _NestWriter:
             expr = prim.Variable(name)
         once = prim.Comparison(prim.Variable(self.lane), "<", 1) if self.spec.grouped else None
         if in_local:
-            cell = prim.Subscript(
-                prim.Variable(f"s_{store.array}"), (self.scalars.local_flat(store.array, store.indices, set()),)
-            )
-            self.out.local_written[store.array].add(self.instruct(cell, expr, (), after))
+            self._store_here(store, expr, after)
         before: set[str] = set()
         position = self.scalars.flat(self.program.arrays[store.array].shape, store.indices, before)
         after |= before
@@ -348,6 +376,21 @@ class _NestWriter:
             flat = position + offset if offset else position
             target = prim.Subscript(prim.Variable(argument), (flat,))
             self.instruct(target, self.scalars.stored(expr, dtype), (), after, once)
+
+
+    def _store_here(self, store: Store, expr: ex.Expr, after: frozenset[str]) -> None:
+        """Into local memory, or registers that a later nest of the same index space reads."""
+        if store.array in self.out.local:
+            before: set[str] = set()
+            cell = self.scalars.local_cell(store.array, store.indices, before)
+            ident = self.instruct(cell, expr, (), after | before, None, self.out.before_slot(store.array))
+            self.out.use_slot(store.array, ident)
+        else:
+            name = self.out.kept.setdefault((store.array, store.indices), f"k{len(self.out.kept)}")
+            assert self.work <= self.out.group_size, "a work-item keeps the elements of one turn only"
+            self.declare(name, self.scalars.value_dtype(self.program.arrays[store.array].dtype))
+            ident = self.instruct(prim.Variable(name), expr, (), after)
+        self.out.local_written[store.array].add(ident)
 
 
 def code(draft: Draft, contract: bool) -> str:
@@ -363,13 +406,10 @@ def code(draft: Draft, contract: bool) -> str:
         lang_version=(2018, 2),
         index_dtype=draft.index_dtype,
         preambles=[] if contract else [("00_contract", _CONTRACT_OFF)],
-        silenced_warnings=["write_race*", "*_dependency*"],
-        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it
-        options=lp.Options(
-            enforce_array_accesses_within_bounds="no_check",
-            # Nor can it tell apart components of an array that lie a parameter apart
-            enforce_variable_access_ordered="no_check" if draft.parameters else True,
-        ),
+        silenced_warnings=["write_race*", "*_dependency*", "variable_access_ordered"],
+        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it; that stores to
+        # different components go to different places it cannot tell
+        options=lp.Options(enforce_array_accesses_within_bounds="no_check", enforce_variable_access_ordered=False),
     )
     for name, function in draft.functions:
         unit = lp.register_callable(unit, name, function, redefining_not_ok=False)

@@ -55,7 +55,7 @@ def emit(
 
 def _drafted(joined: Joined, batch: Mapping[str, int], target: Target, on_device: frozenset[str]) -> _Drafted:
     program = joined.partition.program
-    fused = fuse(joined, batch, target.local_bytes)
+    fused = fuse(joined, batch, target)
     layout = lay_out(joined, fused, on_device)
     drafts = []
     for kernel in fused.kernels:
