@@ -57,16 +57,12 @@ def factored(programs: ir.Programs) -> ir.Programs:
 
 
 def _class(programs: Sequence[ir.Program]) -> list[ir.Program]:
-    found = _Class([_Rank(program, Runs(program), _batch(program)) for program in programs])
+    batches = batch_axes(programs)
+    found = _Class([_Rank(p, Runs(p), batch) for p, batch in zip(programs, batches, strict=True)])
     for name in programs[0].arrays:
         for rank, node in zip(found.ranks, _nodes(found, name), strict=True):
             rank.arrays[name] = node
     return [dataclasses.replace(rank.program, arrays=rank.arrays) for rank in found.ranks]
-
-
-def _batch(program: ir.Program) -> dict[str, int]:
-    results = (output.array for output in program.outputs)
-    return batch_axes(program, [name for name in results if isinstance(program.arrays[name], ir.Lambda)])
 
 
 def _nodes(found: _Class, name: str) -> Sequence[ir.Node]:
