@@ -101,6 +101,7 @@ class Block:
     lanes: int
     local: tuple[Local, ...]
     kept: frozenset[str] = frozenset()  # arrays that work-items keep in registers from one nest to another: `~` too
+    first: int | None = None  # the first element, of a kernel that is launched for some of them
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,4 @@ class Kernel:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     block: Block | None = None
+    early: bool = False  # runs while the messages of the batch before its part travel: it reads none of them

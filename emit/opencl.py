@@ -166,7 +166,11 @@ class _NestWriter:
         """The flat number of the nest's element."""
         group = prim.Variable(self.group)
         if self.block:
-            return group * self.work + self.place
+            flat = group * self.work + self.place
+            if self.block.first is None:
+                return flat
+            # Written where it is 0, too: both halves of a kernel then differ in numbers only
+            return prim.Sum((self.block.first * ir.size(self.spec.shape[1:]), flat))
         if self.spec.grouped:
             return group
         return group * self.out.group_size + prim.Variable(self.lane)
@@ -185,6 +189,7 @@ class _NestWriter:
     def _declare_space(self) -> None:
         elements, size = ir.size(self.spec.shape), self.out.group_size
         if self.block:
+            elements = self.block.elements * ir.size(self.spec.shape[1:])
             own = f"{size}*{self.turn} + {self.lane}"
             space = f"0 <= {self.turn} and {own} < {self.work} and {own} + {self.work}*{self.group} < {elements}"
         elif self.spec.grouped:

@@ -120,6 +120,8 @@ class Scalars:
             before: set[str] = set()
             if axis == 0 and self.out.block:
                 value = self._own(IN_BLOCK, before) + self.out.block.size * prim.Variable(self.nest.group)
+                if self.out.block.first is not None:
+                    value = prim.Sum((self.out.block.first, value))
             else:
                 # Within a block, where numbers are small
                 flat = self.nest.place if self.out.block else self.nest.position

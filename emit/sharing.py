@@ -32,14 +32,14 @@ class Cache:
     def __init__(self) -> None:
         self.texts: dict[Any, str] = {}
 
-    def write(self, drafts: Sequence[Sequence[tuple[str, Draft]]], contract: bool) -> list[list[Source]]:
-        """The sources of all kernels of every rank, given as (name, draft) in launch order."""
+    def write(self, drafts: Sequence[Sequence[tuple[str, bool, Draft]]], contract: bool) -> list[list[Source]]:
+        """The sources of all kernels of every rank: (name, whether it is the second half of the one before, draft)."""
         groups: dict[Any, list[tuple[int, int, Draft, tuple[int, ...]]]] = {}
         for rank, row in enumerate(drafts):
-            for position, (name, draft) in enumerate(row):
+            for position, (name, _, draft) in enumerate(row):
                 key, integers = draft.split()
                 # Kernels of one rank share a text only where nothing differs: their literals are worth more
-                turn = sum(1 for earlier, _ in row[:position] if earlier == name)
+                turn = sum(1 for earlier, half, _ in row[:position + 1] if earlier == name and not half)
                 groups.setdefault((name, turn, key), []).append((rank, position, draft, integers))
         found: list[list[Source | None]] = [[None] * len(row) for row in drafts]
         for (_, _, key), members in groups.items():
