@@ -37,6 +37,8 @@ DEFAULT_TARGETS = "cpu,gpu"
 SELFTEST_ELEMENTS = 1 << 18  # of all inputs and outputs of a rank; a larger entry carries no self-test
 DEEPEST_EXPRESSION = 20000  # Python frames: expressions are walked recursively
 
+_KERNELS = Cache()  # for all entries, targets and builds of this process
+
 Report = Callable[[str], None]
 
 
@@ -141,10 +143,9 @@ def _entry(
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
     together = [joined(part) for part in partitions]
     emitted: dict[str, list[Emitted]] = {}
-    cache = Cache()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
-        emitted[target.name] = emit(together, target, contract, overlap, on_device, cache)
+        emitted[target.name] = emit(together, target, contract, overlap, on_device, _KERNELS)
         schedules = [e.schedule for e in emitted[target.name]]
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))

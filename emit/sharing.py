@@ -27,7 +27,9 @@ class Source:
 
 
 class Cache:
-    """Texts already written: what is needed again, by another target say, is not written twice."""
+    """Texts already written, the last MOST of them: what is needed again, by another target say, is not written twice."""
+
+    MOST = 500
 
     def __init__(self) -> None:
         self.texts: dict[Any, str] = {}
@@ -59,6 +61,8 @@ class Cache:
         whole = (key, kept, tuple(p.dtype for p in parameters), contract)
         if whole not in self.texts:
             self.texts[whole] = opencl.code(_generic(first, parameters, columns), contract)
+            if len(self.texts) > self.MOST:
+                del self.texts[next(iter(self.texts))]
         text = self.texts[whole]
         digest = hashlib.sha256(text.encode()).hexdigest()
         return [
