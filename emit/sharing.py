@@ -27,7 +27,7 @@ class Source:
 
 
 class Cache:
-    """Texts already written, the last MOST of them: what is needed again, by another target say, is not written twice."""
+    """Texts already written, the last MOST of them: what another target or build needs again is not written twice."""
 
     MOST = 500
 
