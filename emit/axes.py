@@ -1,7 +1,7 @@
 """Which axis of each array runs over the elements that work-groups share out: the batch axis.
 
 Two axes are of one class where one array reads the other at its own index. The batch axis is the class of largest
-extent that every result of the entry has and that nothing computed is reduced over.
+extent that every result of the entry has, behind short axes only, and that nothing computed is reduced over.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _largest(program: ir.Program, classes: _Classes, results: list[str], closed:
     common: dict[_Axis, int] | None = None
     for name in results:
         shape = program.arrays[name].shape
-        mine = {classes.find((name, axis)): extent for axis, extent in enumerate(shape)}
+        # Behind a long axis, neighbouring work-items would be far apart in memory
+        first = next((axis for axis, extent in enumerate(shape) if extent > LONGEST_UNROLLED), len(shape))
+        mine = {classes.find((name, axis)): extent for axis, extent in enumerate(shape[: first + 1])}
         common = mine if common is None else {c: n for c, n in common.items() if c in mine}
     wide = {c: n for c, n in (common or {}).items() if n >= FEWEST_ELEMENTS and c not in closed}
     return max(wide, key=lambda c: (wide[c], str(c))) if wide else None

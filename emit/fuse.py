@@ -69,15 +69,19 @@ def _computed(program: ir.Program, name: str) -> bool:
 def _part(
     partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
 ) -> tuple[_PartPlan, list[Kernel]]:
-    """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
+    """The part over blocks of elements where that has a use and fits local memory; else array by array."""
     program = partition.program
+    over: list[Kernel] | None = None
     if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
-        plan = _plan(partition, part, stored, batch)
-        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
-        if kernels is not None:
-            return plan, kernels
+        block_plan = _plan(partition, part, stored, batch)
+        over = _block_kernels(program, block_plan, stored, batch, local_bytes)
+        if over is not None and blocks.sharing(over):
+            return block_plan, over
     plan = _plan(partition, part, stored, {})
-    return plan, _kernels(program, plan, stored)
+    kernels = _kernels(program, plan, stored)
+    if over is not None and len(over) < len(kernels) and blocks.narrow(over):
+        return block_plan, over
+    return plan, kernels
 
 
 def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
