@@ -8,7 +8,7 @@ import numpy as np
 import pymbolic.primitives as prim
 from loopy.symbolic import TypeCast
 
-from aotato.emit import complex_functions, functions, ranges
+from aotato.emit import complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
 from aotato.emit.body import elements, explicit_dtype
 from aotato.frontend import expr as ex
@@ -16,6 +16,7 @@ from aotato.frontend import ir
 
 _BINARY = {prim.FloorDiv: "floordiv", prim.Remainder: "mod"}
 _MINMAX = {prim.Min: "min", prim.Max: "max"}
+_WIDENING = (prim.Sum, prim.Product, prim.LeftShift)
 
 
 class Scalars:
@@ -140,12 +141,12 @@ class Scalars:
         return self._call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """The number of an element in C order. Trailing own indices are the nest's own position."""
+        """The number of an element in C order. Trailing own indices are the nest's own position, where it has one."""
         own = len(self.nest.spec.shape)
-        first = len(shape) - own
-        if first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own):
-            terms = self._terms(shape, indices[:first], after)
-            terms.append(self.nest.position)
+        first, position = len(shape) - own, self.nest.position
+        trailing = first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own)
+        if trailing and position is not None:
+            terms = [*self._terms(shape, indices[:first], after), position]
         else:
             terms = self._terms(shape, indices, after)
         return 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
@@ -170,16 +171,12 @@ class Scalars:
         return terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
 
     def _terms(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> list[ex.Expr]:
-        constant, terms = 0, []
-        for axis, index in enumerate(indices):
-            if shape[axis] == 1:
-                continue
-            stride = ir.size(shape[axis + 1 :])
-            value = self._value(index, after)
-            if isinstance(value, int):
-                constant += stride * value
-            else:
-                terms.append(value if stride == 1 else prim.Product((stride, value)))
+        long = [axis for axis in range(len(indices)) if shape[axis] != 1]
+        form = linear.place([ir.size(shape[axis + 1 :]) for axis in long], [indices[axis] for axis in long])
+        constant, terms = form.pop(1, 0), []
+        for term, factor in form.items():
+            value = self._value(term, after)
+            terms.append(value if factor == 1 else prim.Product((factor, value)))
         return [constant, *terms] if constant else terms
 
     def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
@@ -222,6 +219,8 @@ class Scalars:
             return ex.with_children(expr, parts)
         if dtype.kind == "b":
             return _boolean(expr, parts)
+        if self._too_wide(expr, dtype):
+            parts = (TypeCast(dtype, parts[0]), *parts[1:])
         return self._wrapped(ex.with_children(expr, parts), dtype)
 
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
@@ -244,19 +243,50 @@ class Scalars:
             result = self._call(functions.binary(op, self.value_dtype(dtype)), result, part)
         return result
 
+    def _too_wide(self, expr: ex.Expr, dtype: np.dtype[Any]) -> bool:
+        """Whether 64-bit arithmetic on indices, which C holds in 32 bits, may need more than these."""
+        if dtype != np.int64 or self.out.index_dtype == np.int64 or not isinstance(expr, _WIDENING):
+            return False
+        if not any(isinstance(node, prim.Variable) and node.name not in self.dtypes for node in ex.walk(expr)):
+            return False
+        parts = ex.children(expr)
+        # C evaluates from left to right: every partial result counts
+        partial = [parts[0], *(ex.with_children(expr, parts[:end]) for end in range(2, len(parts) + 1))]
+        return not all(_short(self._range(one)) for one in partial)
+
     def _division(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
-        """C's own division where both operands are known not to be negative: the common case of indices."""
+        """C's own division where both operands are known not to be negative, and none for the wrap-around of a roll."""
         top, bottom = ex.children(expr)
         over, under = self._range(top), self._range(bottom)
         op = _BINARY[type(expr)]
+        if dtype == np.int64 and _short(over) and _short(under):
+            dtype = np.dtype("int32")
+        if op == "mod" and over and under and under[0] == under[1] and -under[0] <= over[0] and over[1] < 2 * under[0]:
+            return self._wrapped_around(parts, over, under[0], dtype)
         if over and under and over[0] >= 0 and under[0] > 0:
             op = "div" if op == "floordiv" else "rem"
         return self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
+
+    def _wrapped_around(
+        self, parts: tuple[ex.Expr, ...], over: ranges.Range, extent: int, dtype: np.dtype[Any]
+    ) -> ex.Expr:
+        """`index % extent` of an index that is at most one extent outside."""
+        index = parts[0]
+        if over[0] < 0:
+            index = self._call(functions.binary("raised", self.value_dtype(dtype)), index, parts[1])
+        if over[1] >= extent:
+            index = self._call(functions.binary("lowered", self.value_dtype(dtype)), index, parts[1])
+        return index
 
     def _range(self, expr: ex.Expr) -> ranges.Range | None:
         known = {f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(self.nest.spec.shape)}
         known |= {loop.name: (loop.lower, max(loop.lower, loop.upper - 1)) for loop in self.nest.spec.loops}
         return ranges.range_of(expr, known, lambda array: elements(self.program, array))
+
+
+def _short(found: ranges.Range | None) -> bool:
+    """Whether 32 bits hold the range."""
+    return found is not None and found[0] > -(2**31) and found[1] < 2**31
 
 
 def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
