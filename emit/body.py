@@ -9,19 +9,17 @@ their array (they stand under a condition) are clamped, so any value may be comp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pymbolic.primitives as prim
 
-from aotato.emit import ranges
+from aotato.emit import ranges, sharing
 from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store
 from aotato.frontend import dtypes, ir
 from aotato.frontend import expr as ex
 from aotato.frontend.text import expr_text
 
-GROUPED_TERMS = 256  # a reduction of at least so many terms over few results is shared by a work-group
-GROUPED_RESULTS = 4096
 _RANGES: dict[str, ranges.Range] = {}  # of constants, by digest
 UNROLLED = 6  # terms of a reduction that is written out
 DEEPEST = 24  # nesting of an expression that is still written in one piece; compilers bound it (clang: 256)
@@ -320,11 +318,10 @@ def dtype_of(b: _Builder, expr: ex.Expr) -> ir.DType:
 
 
 def _finished(b: _Builder, stores: tuple[Store, ...], shared: bool) -> Nest:
-    """Write values used once where they are used, order loops, and split long reductions."""
-    results = ir.size(b.shape)
-    big = any(_terms(value.reduce) >= GROUPED_TERMS and not value.free for value in b.values.values() if value.reduce)
-    grouped = shared and big and results <= GROUPED_RESULTS
-    return _Writer(b, grouped).nest(stores)
+    """Write values used once where they are used, order loops, and share long reductions."""
+    nest = _Writer(b, False).nest(stores)
+    kind = sharing.kind(nest, b.program) if shared else ""
+    return replace(_Writer(b, True).nest(stores), share=kind) if kind else nest
 
 
 def _terms(reduce: ex.Reduce) -> int:
@@ -367,7 +364,7 @@ class _Writer:
                 self._assign(value, used_in)
         done = tuple(Store(store.array, store.indices, self._written(store.expr)) for store in stores)
         loops = tuple(dict.fromkeys(self.loops.values()))
-        return Nest(self.b.shape, loops, tuple(self.statements), done, self.grouped)
+        return Nest(self.b.shape, loops, tuple(self.statements), done)
 
     def _assign(self, value: _Value, used_in: dict[str, tuple[str, ...]]) -> None:
         expr, loops = self._written(value.expr), self._closed(value.free)
@@ -392,7 +389,7 @@ class _Writer:
     def _declare(self, value: _Value, reduce: ex.Reduce) -> None:
         """The loops of a reduction, each inside the one before, inside those it depends on."""
         parents = self._closed(value.free)
-        shared = self.grouped and not value.free and _terms(reduce) >= GROUPED_TERMS
+        shared = self.grouped and not value.free and _terms(reduce) >= sharing.SHORT
         if shared and len(reduce.bounds) > 1:
             self._flatten(value, reduce)
             return
@@ -440,7 +437,7 @@ class _Writer:
         for depth in reversed(range(len(names))):
             last = depth == 0
             name = value.name if last else f"{value.name}_{depth}"
-            shared = self.grouped and last and not value.free and _terms(reduce) >= GROUPED_TERMS
+            shared = self.grouped and last and not value.free and _terms(reduce) >= sharing.SHORT
             inside = (*outer, *names[:depth])
             self.statements.append(Accumulate(name, value.dtype, reduce.op, expr, names[depth], inside, shared))
             expr = prim.Variable(name)

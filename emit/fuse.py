@@ -244,16 +244,16 @@ def _kernels_of(
     in_memory: Callable[[str], bool],
     label: str,
 ) -> list[Kernel]:
-    """One kernel for all nests that synchronise nothing, and one for each number of work-groups that do.
+    """One kernel for all nests that synchronise nothing, and one for each nest that does.
 
     Barriers then stand under no condition on the group; PoCL 3.0 loses stores around such conditions.
     """
-    sharing: dict[int, list[Nest]] = {}
+    sharing: dict[ir.Shape | None, list[Nest]] = {}
     for shape in dict.fromkeys(program.arrays[name].shape for name in names):
         mine = tuple(name for name in names if program.arrays[name].shape == shape)
         if ir.size(shape):
             nest = body.nest(program, mine, in_memory)
-            sharing.setdefault(ir.size(shape) if nest.grouped else 0, []).append(nest)
+            sharing.setdefault(shape if nest.share else None, []).append(nest)
     return [
         Kernel(
             f"{program.entry}_{part}_{label}",

@@ -1,7 +1,7 @@
 """Write a kernel as OpenCL C through loopy.
 
-Every nest is flattened: work-item (or, in a grouped nest, work-group) i computes element i of the nest's shape in C
-order. All nests of a kernel share the launch; each guards its own extent.
+`space.py` says which work-items compute which element of a nest. All nests of a kernel share the launch; each guards
+its own extent.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ import pymbolic.primitives as prim
 
 from aotato.emit import dialect
 from aotato.emit.names import Arguments, Place
-from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Nest
-from aotato.emit.scalars import Scalars
-from aotato.frontend import expr as ex
+from aotato.emit.nest import Block, Kernel, Nest
+from aotato.emit.nest_writer import NestWriter
+from aotato.emit.space import Space
 from aotato.frontend import ir
-
-LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
 
 MOST_LANES = 256  # work-items of a group that computes a block of elements
 
@@ -76,7 +74,7 @@ def _lanes(kernel: Kernel, group_size: int) -> int:
     if kernel.block is not None:
         work = kernel.block.size * ir.size(kernel.nests[-1].shape[1:])
         return work if work <= MOST_LANES else group_size
-    if any(nest.grouped for nest in kernel.nests):
+    if any(nest.share for nest in kernel.nests):
         return group_size
     return min(group_size, max(ir.size(nest.shape) for nest in kernel.nests))
 
@@ -87,8 +85,8 @@ def _source(writer: _Writer, text: str) -> Source:
         text.replace("aotato_kernel", f"aotato_{digest[:12]}"),
         digest,
         writer.arguments.table(),
-        (max(writer.groups) * writer.group_size,),
-        (writer.group_size,),
+        (max(writer.groups) * writer.local_size[0], *writer.local_size[1:]),
+        writer.local_size,
         writer.local_bytes,
     )
 
@@ -112,6 +110,7 @@ class _Writer:
         self.priorities: list[tuple[str, ...]] = []
         self.functions: dict[str, Any] = {}
         self.groups: list[int] = []
+        self.local_size: tuple[int, ...] = ()
         self.local_bytes = 0
         self.complex = False
         self.nests = 0
@@ -125,7 +124,6 @@ class _Writer:
         groups = -(-block.elements // block.size)
         self.domains.append(f"{{ [g, l] : 0 <= l < {self.group_size} and 0 <= g < {groups} }}")
         self.tags |= {"g": "g.0", "l": "l.0"}
-        self.groups.append(groups)
         for local in block.local:
             node = program.arrays[local.array]
             kept = np.dtype({"bool": "uint8", "float16": "float32"}.get(node.dtype.name, node.dtype.name))
@@ -156,227 +154,15 @@ class _Writer:
 
     def nest(self, nest: Nest, program: ir.Program) -> None:
         self.nests += 1
-        _NestWriter(self, nest, program, self.nests - 1).write()
+        NestWriter(self, nest, program, self.nests - 1).write()
 
-
-class _NestWriter:
-    """One nest: its inames carry the nest's number, its values too."""
-
-    def __init__(self, out: _Writer, nest: Nest, program: ir.Program, number: int) -> None:
-        self.out, self.spec, self.program, self.number = out, nest, program, number
-        self.block = out.block
-        self.turn = f"i{number}"  # in a block: the sequential loop over elements beyond the number of lanes
-        self.group, self.lane = ("g", "l") if self.block else (f"g{number}", f"l{number}")
-        self.parallel = frozenset({self.group, self.lane, *([self.turn] if self.block else [])})
-        self.written: dict[str, frozenset[str]] = {}  # value -> instructions that complete it
-        self.loops: dict[str, tuple[str, ...]] = {}  # loop -> itself and what it was split into, outermost first
-        self.scalars = Scalars(self, out, program)
-
-    @property
-    def position(self) -> ex.Expr:
-        """The flat number of the nest's element."""
-        group = prim.Variable(self.group)
-        if self.block:
-            return group * (self.block.size * ir.size(self.spec.shape[1:])) + self.place
-        if self.spec.grouped:
-            return group
-        return group * self.out.group_size + prim.Variable(self.lane)
-
-    @property
-    def place(self) -> ex.Expr:
-        """The flat number of the nest's element within its block."""
-        return prim.Variable(self.turn) * self.out.group_size + prim.Variable(self.lane)
-
-    def _declare_space(self) -> None:
-        elements, size = ir.size(self.spec.shape), self.out.group_size
-        if self.block:
-            own = f"{size}*{self.turn} + {self.lane}"
-            work = self.block.size * ir.size(self.spec.shape[1:])
-            space = f"0 <= {self.turn} and {own} < {work} and {own} + {work}*{self.group} < {elements}"
-            self.out.domains.append(f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
-            return
-        if self.spec.grouped:
-            space = f"0 <= {self.lane} < {size} and 0 <= {self.group} < {elements}"
-        else:
-            space = f"0 <= {self.lane} < {size} and 0 <= {self.lane} + {size}*{self.group} < {elements}"
-        self.out.domains.append(f"{{ [{self.group}, {self.lane}] : {space} }}")
-        self.out.tags |= {self.group: "g.0", self.lane: "l.0"}
-        self.out.groups.append(elements if self.spec.grouped else -(-elements // size))
-
-    def write(self) -> None:
-        self._declare_space()
-        shared = {s.loop for s in self.spec.statements if isinstance(s, Accumulate) and s.grouped}
-        # Loops over the lanes' shares first: loopy looks for the domain of the lane directly above theirs
-        for loop in sorted(self.spec.loops, key=lambda loop: loop.name not in shared):
-            lane = self.lane if loop.name in shared else ""
-            self._split(loop.name, loop.lower, loop.upper, lane, loop.parents)
-        for statement in self.spec.statements:
-            if isinstance(statement, Assign):
-                self._assign(statement)
-            else:
-                self._accumulate(statement)
-        for index, store in enumerate(self.spec.stores):
-            self._store(index, store)
-
-    def name(self, value: str) -> str:
-        return f"n{self.number}_{value}"
-
-    def instruct(
-        self, target: ex.Expr, expr: ex.Expr, loops: tuple[str, ...], after: frozenset[str], predicate: Any = None
-    ) -> str:
-        ident = f"i{len(self.out.instructions)}"
-        self.out.instructions.append(
-            lp.Assignment(
-                target,
-                expr,
-                id=ident,
-                within_inames=self.parallel | self._inames(loops),
-                depends_on=after,
-                predicates=frozenset({predicate}) if predicate is not None else frozenset(),
-            )
-        )
-        return ident
-
-    def _inames(self, loops: tuple[str, ...]) -> frozenset[str]:
-        return frozenset(iname for loop in loops for iname in self.loops.get(loop, (loop,)))
-
-    def declare(self, name: str, dtype: Any, **more: Any) -> None:
-        self.out.temporaries.append(lp.TemporaryVariable(name, dtype, **{"shape": (), **more}))
-
-    def _assign(self, statement: Assign) -> None:
-        expr, after = self.scalars.written(statement.expr)
-        name = self.name(statement.name)
-        self.declare(name, self.scalars.value_dtype(statement.dtype))
-        self.written[statement.name] = frozenset(
-            {self.instruct(prim.Variable(name), expr, statement.loops, after)}
-        )
-        self.scalars.dtypes[statement.name] = statement.dtype
-
-    def _accumulate(self, statement: Accumulate) -> None:
-        """Every split piece of the loop has an accumulator of its own."""
-        self.scalars.dtypes[statement.name] = statement.dtype
-        if statement.grouped:
-            self._accumulate_in_group(statement)
-        else:
-            self._sum_pieces(statement, self.name(statement.name), self.loops[statement.loop])
-
-    def _split(self, name: str, lower: int, upper: int, lane: str, parents: tuple[str, ...]) -> None:
-        """Run over the loop with nested inames of at most LONGEST_SUM values; their weighted sum replaces its index.
-
-        Partial sums then have at most LONGEST_SUM terms. The lanes of a group share a loop in steps of the group.
-        """
-        step = self.out.group_size if lane else 1
-        strides = [-(-(upper - lower) // step)]  # of every iname, and the number of steps
-        while strides[0] > LONGEST_SUM:
-            strides.insert(0, -(-strides[0] // LONGEST_SUM))
-        names = tuple(f"{self.name(name)}_{d}" for d in reversed(range(len(strides))))
-        weights = [1, *strides[:-1]]
-        # Inames advance in large strides and each has a domain of its own, so that every bound is one expression:
-        # loopy cannot print a minimum of two. Each domain names all parameters of those inside it
-        for depth, iname in enumerate(names):
-            reached = " + ".join(f"{w}*{n}" for w, n in zip(weights, names[: depth + 1], strict=False))
-            end = f"{reached} < {strides[depth]}"
-            if depth == len(names) - 1:
-                end = f"{step}*({reached}){f' + {lane}' if lane else ''} < {upper - lower}"
-            outside = [*([lane] if lane else []), *names[:depth]]
-            self.out.domains.append(f"[{', '.join(outside)}] -> {{ [{iname}] : 0 <= {iname} and {end} }}")
-        outer = (*((self.turn,) if self.block else ()), *(i for parent in parents for i in self.loops[parent]))
-        self.loops[name] = names
-        if len(outer) + len(names) > 1:
-            self.out.priorities.append((*outer, *names))
-        terms = [prim.Variable(n) if w * step == 1 else prim.Product((w * step, prim.Variable(n)))
-                 for w, n in zip(weights, names, strict=True)]
-        terms += [prim.Variable(lane)] if lane else []
-        terms += [lower] if lower else []
-        self.scalars.indices[name] = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
-
-    def _sum_pieces(self, statement: Accumulate, result: str, pieces: tuple[str, ...]) -> None:
-        """One accumulator a piece, outermost last: `s += t` closes the loop inside."""
-        expr, after = self.scalars.written(statement.expr)
-        dtype = self.scalars.value_dtype(statement.dtype)
-        names = [result if depth == 0 else f"{result}_{pieces[depth]}" for depth in range(len(pieces))]
-        around = self._flat(statement.loops)
-        done: frozenset[str] = frozenset()
-        start: list[str] = []
-        for depth, name in enumerate(names):
-            self.declare(name, dtype)
-            neutral = self.scalars.neutral(statement.op, statement.dtype)
-            start.append(self.instruct(prim.Variable(name), neutral, (*around, *pieces[:depth]), frozenset()))
-        for depth in reversed(range(len(pieces))):
-            term = expr if depth == len(pieces) - 1 else prim.Variable(names[depth + 1])
-            joined = self.scalars.join(statement.op, statement.dtype, prim.Variable(names[depth]), term)
-            before = after | done | {start[depth]}
-            done = frozenset(
-                {self.instruct(prim.Variable(names[depth]), joined, (*around, *pieces[: depth + 1]), before)}
-            )
-        self.written[statement.name] = done | {start[0]}
-
-    def _flat(self, loops: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(iname for loop in loops for iname in self.loops[loop])
-
-    def _accumulate_in_group(self, statement: Accumulate) -> None:
-        """Every lane sums its share, then two trees join the lanes: in columns of local memory, and their results.
-
-        No memory is read and written between the same two barriers: where lanes are joined in place, PoCL 3.0 goes
-        wrong for some types.
-        """
-        own = f"{self.name(statement.name)}_own"
-        self._sum_pieces(statement, own, self.loops[statement.loop])
-        size, lane = self.out.group_size, prim.Variable(self.lane)
-        columns = 1 << (size.bit_length() - 1) // 2
-        lanes = self._share(statement, "all", size, prim.Variable(own), self.written[statement.name], None)
-        column = self._tree(statement, lanes[0], [prim.Sum((lane, row)) for row in range(0, size, columns)])
-        few = prim.Comparison(lane, "<", columns)
-        joined = self._share(statement, "few", columns, column, frozenset({lanes[1]}), few)
-        name = self.name(statement.name)
-        self.declare(name, self.scalars.value_dtype(statement.dtype))
-        total = self._tree(statement, joined[0], list(range(columns)))
-        self.written[statement.name] = frozenset(
-            {self.instruct(prim.Variable(name), total, (), frozenset({joined[1]}))}
-        )
-
-    def _share(
-        self, statement: Accumulate, suffix: str, size: int, value: ex.Expr, after: frozenset[str], predicate: Any
-    ) -> tuple[str, str]:
-        """Local memory in which every lane puts its `value`, and the instruction that does it."""
-        name, dtype = f"{self.name(statement.name)}_{suffix}", self.scalars.value_dtype(statement.dtype)
-        self.declare(name, dtype, shape=(size,), address_space=lp.AddressSpace.LOCAL)
-        self.out.local_bytes += size * np.dtype(dtype).itemsize
-        cell = prim.Subscript(prim.Variable(name), (prim.Variable(self.lane),))
-        return name, self.instruct(cell, value, (), after, predicate)
-
-    def _tree(self, statement: Accumulate, memory: str, indices: list[ex.Expr]) -> ex.Expr:
-        """The elements of local memory at `indices`, joined in pairs of pairs."""
-        terms: list[ex.Expr] = [prim.Subscript(prim.Variable(memory), (index,)) for index in indices]
-        while len(terms) > 1:
-            pairs = zip(terms[::2], terms[1::2], strict=True)
-            terms = [self.scalars.join(statement.op, statement.dtype, a, b) for a, b in pairs]
-        return terms[0]
-
-    def _store(self, index: int, store: Any) -> None:
-        expr, after = self.scalars.written(store.expr)
-        places = self.out.arguments.write_at.get(store.array, ())
-        dtype = self.program.arrays[store.array].dtype
-        in_local = store.array in self.out.local
-        if len(places) + in_local > 1 and not ex.is_leaf(expr):
-            name = f"n{self.number}_s{index}"
-            self.declare(name, self.scalars.value_dtype(dtype))
-            after = frozenset({self.instruct(prim.Variable(name), expr, (), after)})
-            expr = prim.Variable(name)
-        once = prim.Comparison(prim.Variable(self.lane), "<", 1) if self.spec.grouped else None
-        if in_local:
-            cell = prim.Subscript(
-                prim.Variable(f"s_{store.array}"), (self.scalars.local_flat(store.array, store.indices, set()),)
-            )
-            self.out.local_written[store.array].add(self.instruct(cell, expr, (), after))
-        before: set[str] = set()
-        position = self.scalars.flat(self.program.arrays[store.array].shape, store.indices, before)
-        after |= before
-        for place in places:
-            argument, offset = self.out.arguments.written(place, dtype)
-            flat = position + offset if offset else position
-            target = prim.Subscript(prim.Variable(argument), (flat,))
-            self.instruct(target, self.scalars.stored(expr, dtype), (), after, once)
+    def add_space(self, own: Space) -> None:
+        """The groups and lanes of a nest; all nests of a kernel have groups of one size."""
+        assert self.local_size in ((), own.local_size), f"{self.local_size} and {own.local_size}"
+        self.local_size = own.local_size
+        self.domains.extend(own.domains)
+        self.tags |= own.tags
+        self.groups.append(own.groups)
 
 
 def _instruction_text(instruction: Any) -> str:

@@ -41,14 +41,14 @@ class Scalars:
 
     def stored(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
         """`expr` as memory keeps it."""
-        return self._call(functions.to_half(), expr) if dtype == np.float16 else expr
+        return self.call(functions.to_half(), expr) if dtype == np.float16 else expr
 
     def neutral(self, op: str, dtype: np.dtype[Any]) -> ex.Expr:
         kept = self.value_dtype(dtype)
         if op in ("min", "max"):
             if kept.kind == "c":
                 end = np.zeros((), kept).real.dtype.type(np.inf if op == "min" else -np.inf)
-                return self._call(functions.complex_number(kept), end, end)
+                return self.call(functions.complex_number(kept), end, end)
             if kept.kind == "f":
                 return kept.type(np.inf if op == "min" else -np.inf)
             info = np.iinfo(kept)
@@ -58,13 +58,13 @@ class Scalars:
     def join(self, op: str, dtype: np.dtype[Any], a: ex.Expr, b: ex.Expr) -> ex.Expr:
         match op:
             case "sum" | "product" if dtype.kind == "c":
-                return self._call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
+                return self.call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
             case "sum":
                 return self._wrapped(prim.Sum((a, b)), dtype)
             case "product":
                 return self._wrapped(prim.Product((a, b)), dtype)
             case "min" | "max":
-                return self._call(functions.binary(op, self.value_dtype(dtype)), a, b)
+                return self.call(functions.binary(op, self.value_dtype(dtype)), a, b)
             case "any":
                 return TypeCast(np.uint8, prim.LogicalOr((a, b)))
             case "all":
@@ -74,14 +74,14 @@ class Scalars:
     def _dtype(self, expr: ex.Expr) -> np.dtype[Any]:
         return explicit_dtype(expr, self.program, self.dtypes.get)
 
-    def _call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
+    def call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
         self.out.functions[function.name] = function
         return prim.Variable(function.name)(*arguments)
 
     def _wrapped(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
         """C computes narrow integers as int and half floats as float; numpy rounds each result to its own width."""
         if dtype == np.float16:
-            return self._call(functions.from_half(), self._call(functions.to_half(), expr))
+            return self.call(functions.from_half(), self.call(functions.to_half(), expr))
         return TypeCast(dtype, expr) if dtype.kind in "iu" and dtype.itemsize < 4 else expr
 
     def _value(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
@@ -89,7 +89,7 @@ class Scalars:
             return self._variable(expr.name, after)
         if isinstance(expr, np.complexfloating) and not np.isfinite(expr):
             # loopy's literal would be `real + imag * I`, in which an infinity makes NaNs
-            return self._call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
+            return self.call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
         if ex.is_leaf(expr):
             return _literal(expr)
         if isinstance(expr, prim.Subscript):
@@ -134,11 +134,11 @@ class Scalars:
         argument, first, by_value = self.out.arguments.read(array)
         if by_value:
             half = self.program.arrays[array].dtype == np.float16
-            return self._call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
+            return self.call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
         flat = self.flat(self.program.arrays[array].shape, expr.index_tuple, after)
         value = prim.Subscript(prim.Variable(argument), (flat + first if first else flat,))
         half = self.program.arrays[array].dtype == np.float16
-        return self._call(functions.from_half(), value) if half else value
+        return self.call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
         """The number of an element in C order. Trailing own indices are the nest's own position, where it has one."""
@@ -162,9 +162,9 @@ class Scalars:
         whole = (*extents[: len(short)], ir.size(extents[len(short) :]))
         terms = self._terms(whole, (*(indices[a] for a in short), 0), after)
         if here and tuple(indices[a] for a in across) == own:
-            terms.append(self.nest.place)
+            terms.append(self.nest.space.place)
         else:
-            element = self._value(prim.Variable("_0"), after) - block.size * prim.Variable(self.nest.group)
+            element = self._value(prim.Variable("_0"), after) - block.size * prim.Variable(self.nest.space.group)
             rest = self._terms(extents[len(short) + 1 :], tuple(indices[a] for a in across), after)
             inner = ir.size(extents[len(short) + 1 :])
             terms += [element if inner == 1 else prim.Product((inner, element)), *rest]
@@ -185,7 +185,7 @@ class Scalars:
         dtype = self._dtype(expr.parameters[0])
         kept = self.value_dtype(dtype)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
-        result = self._call(function, *arguments)
+        result = self.call(function, *arguments)
         return result if name == "isnan" else self._wrapped(result, dtype)
 
     def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
@@ -193,9 +193,9 @@ class Scalars:
         if source == expr.dtype:
             return value
         if source.kind == "c" and expr.dtype.kind == "b":
-            return self._call(functions.binary("ne", source), value, source.type(0))
+            return self.call(functions.binary("ne", source), value, source.type(0))
         if source.kind == "c" and expr.dtype.kind != "c":
-            value, source = self._call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
+            value, source = self.call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
             if source == expr.dtype:
                 return value
         if expr.dtype.kind == "b":
@@ -212,7 +212,7 @@ class Scalars:
             return self._power(expr, dtype, parts)
         if isinstance(expr, prim.Comparison) and self._dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]
-            return self._call(functions.binary(name, self._dtype(expr.left)), *parts)
+            return self.call(functions.binary(name, self._dtype(expr.left)), *parts)
         if dtype.kind == "c" and isinstance(expr, prim.Sum | prim.Product | prim.Quotient):
             return self._complex(expr, dtype, parts)
         if isinstance(expr, prim.LogicalAnd | prim.LogicalOr | prim.LogicalNot | prim.Comparison | prim.If):
@@ -226,13 +226,13 @@ class Scalars:
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         kept, exponent = self.value_dtype(dtype), expr.exponent
         if type(exponent) is int and kept.kind != "c" and 1 <= exponent <= functions.LARGEST_POWER:
-            return self._wrapped(self._call(functions.power(kept, exponent), parts[0]), dtype)
+            return self._wrapped(self.call(functions.power(kept, exponent), parts[0]), dtype)
         power = kept.type(exponent) if type(exponent) is int else parts[1]
-        return self._wrapped(self._call(functions.binary("pow", kept), parts[0], power), dtype)
+        return self._wrapped(self.call(functions.binary("pow", kept), parts[0], power), dtype)
 
     def _complex(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         if ex.is_negation(expr):
-            return self._call(functions.unary("neg", dtype), parts[1])
+            return self.call(functions.unary("neg", dtype), parts[1])
         return self._chain({prim.Sum: "add", prim.Product: "mul", prim.Quotient: "div"}[type(expr)], dtype, parts)
 
     def _chain(self, op: str, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
@@ -240,7 +240,7 @@ class Scalars:
             dtype = np.dtype("int64") if self.out.index_dtype == np.int64 else np.dtype("int32")
         result = parts[0]
         for part in parts[1:]:
-            result = self._call(functions.binary(op, self.value_dtype(dtype)), result, part)
+            result = self.call(functions.binary(op, self.value_dtype(dtype)), result, part)
         return result
 
     def _too_wide(self, expr: ex.Expr, dtype: np.dtype[Any]) -> bool:
@@ -265,7 +265,7 @@ class Scalars:
             return self._wrapped_around(parts, over, under[0], dtype)
         if over and under and over[0] >= 0 and under[0] > 0:
             op = "div" if op == "floordiv" else "rem"
-        return self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
+        return self.call(functions.binary(op, self.value_dtype(dtype)), *parts)
 
     def _wrapped_around(
         self, parts: tuple[ex.Expr, ...], over: ranges.Range, extent: int, dtype: np.dtype[Any]
@@ -273,9 +273,9 @@ class Scalars:
         """`index % extent` of an index that is at most one extent outside."""
         index = parts[0]
         if over[0] < 0:
-            index = self._call(functions.binary("raised", self.value_dtype(dtype)), index, parts[1])
+            index = self.call(functions.binary("raised", self.value_dtype(dtype)), index, parts[1])
         if over[1] >= extent:
-            index = self._call(functions.binary("lowered", self.value_dtype(dtype)), index, parts[1])
+            index = self.call(functions.binary("lowered", self.value_dtype(dtype)), index, parts[1])
         return index
 
     def _range(self, expr: ex.Expr) -> ranges.Range | None:

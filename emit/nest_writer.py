@@ -1,0 +1,222 @@
+"""Write one nest for loopy: its inames carry the nest's number, its values too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import loopy as lp
+import numpy as np
+import pymbolic.primitives as prim
+
+from aotato.emit import functions, sharing, space
+from aotato.emit.nest import Accumulate, Assign, Nest, Store
+from aotato.emit.scalars import Scalars
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+
+LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
+
+
+class NestWriter:
+    """Adds the instructions of a nest to `out`, a kernel's writer."""
+
+    def __init__(self, out: Any, nest: Nest, program: ir.Program, number: int) -> None:
+        self.out, self.spec, self.program, self.number = out, nest, program, number
+        self.space = self._space()
+        self.written: dict[str, frozenset[str]] = {}  # value -> instructions that complete it
+        self.loops: dict[str, tuple[str, ...]] = {}  # loop -> itself and what it was split into, outermost first
+        self.scalars = Scalars(self, out, program)
+
+    def _space(self) -> space.Space:
+        if self.out.block is not None:
+            return space.in_block(self.spec, self.number, self.out.group_size, self.out.block)
+        if self.spec.share:
+            return space.shared(self.spec, self.number, sharing.share(self.spec, self.out.group_size))
+        return space.flat(self.spec, self.number, self.out.group_size)
+
+    @property
+    def position(self) -> ex.Expr | None:
+        """The flat number of the lane's element."""
+        if self.space.last is None:
+            return self.space.position
+        least = functions.binary("min", np.dtype(self.out.index_dtype))
+        return self.scalars.call(least, self.space.position, self.space.last)
+
+    def write(self) -> None:
+        self.out.add_space(self.space)
+        shared = {s.loop for s in self.spec.statements if isinstance(s, Accumulate) and s.grouped}
+        # Loops over the lanes' shares first: loopy looks for the domain of the lane directly above theirs
+        for loop in sorted(self.spec.loops, key=lambda loop: loop.name not in shared):
+            self._split(loop.name, loop.lower, loop.upper, loop.name in shared, loop.parents)
+        for statement in self.spec.statements:
+            if isinstance(statement, Assign):
+                self._assign(statement)
+            else:
+                self._accumulate(statement)
+        for index, store in enumerate(self.spec.stores):
+            self._store(index, store)
+
+    def name(self, value: str) -> str:
+        return f"n{self.number}_{value}"
+
+    def instruct(
+        self, target: ex.Expr, expr: ex.Expr, loops: tuple[str, ...], after: frozenset[str], predicate: Any = None
+    ) -> str:
+        ident = f"i{len(self.out.instructions)}"
+        self.out.instructions.append(
+            lp.Assignment(
+                target,
+                expr,
+                id=ident,
+                within_inames=self.space.parallel | self._inames(loops),
+                depends_on=after,
+                predicates=frozenset({predicate}) if predicate is not None else frozenset(),
+            )
+        )
+        return ident
+
+    def _inames(self, loops: tuple[str, ...]) -> frozenset[str]:
+        return frozenset(iname for loop in loops for iname in self.loops.get(loop, (loop,)))
+
+    def declare(self, name: str, dtype: Any, **more: Any) -> None:
+        self.out.temporaries.append(lp.TemporaryVariable(name, dtype, **{"shape": (), **more}))
+
+    def _assign(self, statement: Assign) -> None:
+        expr, after = self.scalars.written(statement.expr)
+        name = self.name(statement.name)
+        self.declare(name, self.scalars.value_dtype(statement.dtype))
+        self.written[statement.name] = frozenset(
+            {self.instruct(prim.Variable(name), expr, statement.loops, after)}
+        )
+        self.scalars.dtypes[statement.name] = statement.dtype
+
+    def _accumulate(self, statement: Accumulate) -> None:
+        """Every split piece of the loop has an accumulator of its own."""
+        self.scalars.dtypes[statement.name] = statement.dtype
+        if statement.grouped:
+            self._accumulate_in_group(statement)
+        else:
+            self._sum_pieces(statement, self.name(statement.name), self.loops[statement.loop])
+
+    def _split(self, name: str, lower: int, upper: int, shared: bool, parents: tuple[str, ...]) -> None:
+        """Run over the loop with nested inames of at most LONGEST_SUM values; their weighted sum replaces its index.
+
+        Partial sums then have at most LONGEST_SUM terms. Lanes that share a loop go through it side by side.
+        """
+        lane = self.space.term if shared else ""
+        step = self.space.share.lanes if shared and self.space.share else 1
+        strides = [-(-(upper - lower) // step)]  # of every iname, and the number of steps
+        while strides[0] > LONGEST_SUM:
+            strides.insert(0, -(-strides[0] // LONGEST_SUM))
+        names = tuple(f"{self.name(name)}_{d}" for d in reversed(range(len(strides))))
+        weights = [1, *strides[:-1]]
+        # Inames advance in large strides and each has a domain of its own, so that every bound is one expression:
+        # loopy cannot print a minimum of two. Each domain names all parameters of those inside it
+        for depth, iname in enumerate(names):
+            reached = " + ".join(f"{w}*{n}" for w, n in zip(weights, names[: depth + 1], strict=False))
+            end = f"{reached} < {strides[depth]}"
+            if depth == len(names) - 1:
+                end = f"{step}*({reached}){f' + {lane}' if lane else ''} < {upper - lower}"
+            outside = [*([lane] if lane else []), *names[:depth]]
+            self.out.domains.append(f"[{', '.join(outside)}] -> {{ [{iname}] : 0 <= {iname} and {end} }}")
+        outer = (*filter(None, (self.space.turn,)), *(i for parent in parents for i in self.loops[parent]))
+        self.loops[name] = names
+        if len(outer) + len(names) > 1:
+            self.out.priorities.append((*outer, *names))
+        terms = [prim.Variable(n) if w * step == 1 else prim.Product((w * step, prim.Variable(n)))
+                 for w, n in zip(weights, names, strict=True)]
+        terms += [prim.Variable(lane)] if lane else []
+        terms += [lower] if lower else []
+        self.scalars.indices[name] = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+
+    def _sum_pieces(self, statement: Accumulate, result: str, pieces: tuple[str, ...]) -> None:
+        """One accumulator a piece, outermost last: `s += t` closes the loop inside."""
+        expr, after = self.scalars.written(statement.expr)
+        dtype = self.scalars.value_dtype(statement.dtype)
+        names = [result if depth == 0 else f"{result}_{pieces[depth]}" for depth in range(len(pieces))]
+        around = self._flat(statement.loops)
+        done: frozenset[str] = frozenset()
+        start: list[str] = []
+        for depth, name in enumerate(names):
+            self.declare(name, dtype)
+            neutral = self.scalars.neutral(statement.op, statement.dtype)
+            start.append(self.instruct(prim.Variable(name), neutral, (*around, *pieces[:depth]), frozenset()))
+        for depth in reversed(range(len(pieces))):
+            term = expr if depth == len(pieces) - 1 else prim.Variable(names[depth + 1])
+            joined = self.scalars.join(statement.op, statement.dtype, prim.Variable(names[depth]), term)
+            before = after | done | {start[depth]}
+            done = frozenset(
+                {self.instruct(prim.Variable(names[depth]), joined, (*around, *pieces[: depth + 1]), before)}
+            )
+        self.written[statement.name] = done | {start[0]}
+
+    def _flat(self, loops: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(iname for loop in loops for iname in self.loops[loop])
+
+    def _accumulate_in_group(self, statement: Accumulate) -> None:
+        """Every lane sums its share, then two trees join the lanes: in columns of local memory, and their results.
+
+        No memory is read and written between the same two barriers: where lanes are joined in place, PoCL 3.0 goes
+        wrong for some types.
+        """
+        assert self.space.share is not None
+        own = f"{self.name(statement.name)}_own"
+        self._sum_pieces(statement, own, self.loops[statement.loop])
+        size, lane = self.space.share.lanes, prim.Variable(self.space.term)
+        columns = 1 << (size.bit_length() - 1) // 2
+        lanes = self._share(statement, "all", size, prim.Variable(own), self.written[statement.name])
+        rows: list[ex.Expr] = [prim.Sum((lane, row)) if row else lane for row in range(0, size, columns)]
+        column = self._tree(statement, lanes[0], rows, size)
+        few = prim.Comparison(lane, "<", columns)
+        joined = self._share(statement, "few", columns, column, frozenset({lanes[1]}), few)
+        name = self.name(statement.name)
+        self.declare(name, self.scalars.value_dtype(statement.dtype))
+        total = self._tree(statement, joined[0], list(range(columns)), columns)
+        self.written[statement.name] = frozenset(
+            {self.instruct(prim.Variable(name), total, (), frozenset({joined[1]}))}
+        )
+
+    def _share(
+        self, statement: Accumulate, suffix: str, lanes: int, value: ex.Expr, after: frozenset[str], who: Any = None
+    ) -> tuple[str, str]:
+        """Local memory in which each of `lanes` lanes puts its `value`, and the instruction that does it."""
+        assert self.space.share is not None
+        name, dtype = f"{self.name(statement.name)}_{suffix}", self.scalars.value_dtype(statement.dtype)
+        size = self.space.share.results * lanes
+        self.declare(name, dtype, shape=(size,), address_space=lp.AddressSpace.LOCAL)
+        self.out.local_bytes += size * np.dtype(dtype).itemsize
+        cell = prim.Subscript(prim.Variable(name), (self.space.cell(prim.Variable(self.space.term), lanes),))
+        return name, self.instruct(cell, value, (), after, who)
+
+    def _tree(self, statement: Accumulate, memory: str, rows: list[ex.Expr], lanes: int) -> ex.Expr:
+        """What the lanes `rows` of `lanes` have put into local memory, joined in pairs of pairs."""
+        cells = (self.space.cell(row, lanes) for row in rows)
+        terms: list[ex.Expr] = [prim.Subscript(prim.Variable(memory), (cell,)) for cell in cells]
+        while len(terms) > 1:
+            pairs = zip(terms[::2], terms[1::2], strict=True)
+            terms = [self.scalars.join(statement.op, statement.dtype, a, b) for a, b in pairs]
+        return terms[0]
+
+    def _store(self, index: int, store: Store) -> None:
+        expr, after = self.scalars.written(store.expr)
+        places = self.out.arguments.write_at.get(store.array, ())
+        dtype = self.program.arrays[store.array].dtype
+        in_local = store.array in self.out.local
+        if len(places) + in_local > 1 and not ex.is_leaf(expr):
+            name = f"n{self.number}_s{index}"
+            self.declare(name, self.scalars.value_dtype(dtype))
+            after = frozenset({self.instruct(prim.Variable(name), expr, (), after)})
+            expr = prim.Variable(name)
+        if in_local:
+            cell = prim.Subscript(
+                prim.Variable(f"s_{store.array}"), (self.scalars.local_flat(store.array, store.indices, set()),)
+            )
+            self.out.local_written[store.array].add(self.instruct(cell, expr, (), after))
+        before: set[str] = set()
+        position = self.scalars.flat(self.program.arrays[store.array].shape, store.indices, before)
+        after |= before
+        for place in places:
+            argument, offset = self.out.arguments.written(place, dtype)
+            flat = position + offset if offset else position
+            target = prim.Subscript(prim.Variable(argument), (flat,))
+            self.instruct(target, self.scalars.stored(expr, dtype), (), after, self.space.once)
