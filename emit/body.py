@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pymbolic.primitives as prim
 
-from aotato.emit import ranges, sharing
+from aotato.emit import groups, ranges
 from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store
 from aotato.frontend import dtypes, ir
 from aotato.frontend import expr as ex
@@ -320,7 +320,7 @@ def dtype_of(b: _Builder, expr: ex.Expr) -> ir.DType:
 def _finished(b: _Builder, stores: tuple[Store, ...], shared: bool) -> Nest:
     """Write values used once where they are used, order loops, and share long reductions."""
     nest = _Writer(b, False).nest(stores)
-    kind = sharing.kind(nest, b.program) if shared else ""
+    kind = groups.kind(nest, b.program) if shared else ""
     return replace(_Writer(b, True).nest(stores), share=kind) if kind else nest
 
 
@@ -389,7 +389,7 @@ class _Writer:
     def _declare(self, value: _Value, reduce: ex.Reduce) -> None:
         """The loops of a reduction, each inside the one before, inside those it depends on."""
         parents = self._closed(value.free)
-        shared = self.grouped and not value.free and _terms(reduce) >= sharing.SHORT
+        shared = self.grouped and not value.free and _terms(reduce) >= groups.SHORT
         if shared and len(reduce.bounds) > 1:
             self._flatten(value, reduce)
             return
@@ -437,7 +437,7 @@ class _Writer:
         for depth in reversed(range(len(names))):
             last = depth == 0
             name = value.name if last else f"{value.name}_{depth}"
-            shared = self.grouped and last and not value.free and _terms(reduce) >= sharing.SHORT
+            shared = self.grouped and last and not value.free and _terms(reduce) >= groups.SHORT
             inside = (*outer, *names[:depth])
             self.statements.append(Accumulate(name, value.dtype, reduce.op, expr, names[depth], inside, shared))
             expr = prim.Variable(name)

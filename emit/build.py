@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from aotato.emit import bundle, dump, opencl
+from aotato.emit import bundle, dump
 from aotato.emit.aliases import resolved
+from aotato.emit.joined import joined
 from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
 from aotato.emit.schedule import Emitted, emit
+from aotato.emit.sharing import Cache
 from aotato.emit.stages import staged
 from aotato.emit.target import Target, chosen
 from aotato.emit.transposed import transposed
@@ -131,11 +133,12 @@ def _entry(
     say(f"{name}: partitioning")
     partitions = [resolved(part) for part in partition(staged(programs))]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
+    together = [joined(part) for part in partitions]
     emitted: dict[str, list[Emitted]] = {}
-    cache = opencl.Cache()
+    cache = Cache()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
-        emitted[target.name] = [emit(p, programs.size, target, contract, on_device, cache) for p in partitions]
+        emitted[target.name] = emit(together, target, contract, on_device, cache)
         schedules = [e.schedule for e in emitted[target.name]]
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))

@@ -14,10 +14,11 @@ import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
 from aotato.emit.axes import batch_axes
+from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Kernel, Nest
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
-from aotato.frontend.parts import Part, Partition
+from aotato.frontend.parts import Part
 
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
@@ -44,18 +45,18 @@ class _PartPlan:
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
 
 
-def fuse(partition: Partition, local_bytes: int = 0) -> Fused:
+def fuse(joined: Joined, local_bytes: int = 0) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
     `local_bytes` of local memory allow kernels over blocks of elements; 0 switches them off.
     """
-    program = partition.program
+    partition, program = joined.partition, joined.partition.program
     batch = batch_axes(program, [output.array for output in program.outputs if _computed(program, output.array)])
-    stored: set[str] = set()
+    stored = {joint.array for joint in joined.joints if not joint.outgoing}
     kernels: list[Kernel] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        plan, made = _part(partition, part, frozenset(stored), batch, local_bytes)
+        plan, made = _part(joined, part, frozenset(stored), batch, local_bytes)
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
@@ -67,26 +68,27 @@ def _computed(program: ir.Program, name: str) -> bool:
 
 
 def _part(
-    partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
 ) -> tuple[_PartPlan, list[Kernel]]:
     """The part over blocks of elements where that has a use and fits local memory; else array by array."""
-    program = partition.program
+    program = joined.partition.program
     over: list[Kernel] | None = None
     if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
-        block_plan = _plan(partition, part, stored, batch)
+        block_plan = _plan(joined, part, stored, batch)
         over = _block_kernels(program, block_plan, stored, batch, local_bytes)
         if over is not None and blocks.sharing(over):
             return block_plan, over
-    plan = _plan(partition, part, stored, {})
+    plan = _plan(joined, part, stored, {})
     kernels = _kernels(program, plan, stored)
     if over is not None and len(over) < len(kernels) and blocks.narrow(over):
         return block_plan, over
     return plan, kernels
 
 
-def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
-    program = partition.program
-    sent = [parcel.sent for message in part.sends for parcel in message.parcels]
+def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
+    program, together = joined.partition.program, send_names(joined.joints)
+    names = [(message.batch, parcel.sent) for message in part.sends for parcel in message.parcels]
+    sent = [together.get(key, key[1]) for key in names]
     reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
     urgent = tuple(dict.fromkeys([*sent, *reduced]))
     roots = dict.fromkeys([*urgent, *part.stores])

@@ -8,7 +8,7 @@ import loopy as lp
 import numpy as np
 import pymbolic.primitives as prim
 
-from aotato.emit import functions, sharing, space
+from aotato.emit import functions, groups, space
 from aotato.emit.nest import Accumulate, Assign, Nest, Store
 from aotato.emit.scalars import Scalars
 from aotato.frontend import expr as ex
@@ -28,14 +28,15 @@ class NestWriter:
         self.scalars = Scalars(self, out, program)
 
     def _space(self) -> space.Space:
+        lanes = self.out.lanes["l"]
         if self.out.block is not None:
-            return space.in_block(self.spec, self.number, self.out.group_size, self.out.block)
+            return space.in_block(self.spec, self.number, lanes, self.out.block)
         if self.spec.share:
-            return space.shared(self.spec, self.number, sharing.share(self.spec, self.out.group_size))
-        return space.flat(self.spec, self.number, self.out.group_size)
+            return space.shared(self.spec, groups.Share(self.spec.share, self.out.lanes.get("p", 1), lanes))
+        return space.flat(self.spec, self.number, lanes)
 
     @property
-    def position(self) -> ex.Expr | None:
+    def position(self) -> ex.Expr:
         """The flat number of the lane's element."""
         if self.space.last is None:
             return self.space.position
@@ -43,7 +44,7 @@ class NestWriter:
         return self.scalars.call(least, self.space.position, self.space.last)
 
     def write(self) -> None:
-        self.out.add_space(self.space)
+        self.out.domains.extend(self.space.domains)
         shared = {s.loop for s in self.spec.statements if isinstance(s, Accumulate) and s.grouped}
         # Loops over the lanes' shares first: loopy looks for the domain of the lane directly above theirs
         for loop in sorted(self.spec.loops, key=lambda loop: loop.name not in shared):
@@ -68,7 +69,7 @@ class NestWriter:
                 target,
                 expr,
                 id=ident,
-                within_inames=self.space.parallel | self._inames(loops),
+                within_inames=self.space.inames | self._inames(loops),
                 depends_on=after,
                 predicates=frozenset({predicate}) if predicate is not None else frozenset(),
             )
@@ -103,8 +104,8 @@ class NestWriter:
 
         Partial sums then have at most LONGEST_SUM terms. Lanes that share a loop go through it side by side.
         """
-        lane = self.space.term if shared else ""
-        step = self.space.share.lanes if shared and self.space.share else 1
+        lane = "l" if shared else ""
+        step = self.out.lanes["l"] if shared else 1
         strides = [-(-(upper - lower) // step)]  # of every iname, and the number of steps
         while strides[0] > LONGEST_SUM:
             strides.insert(0, -(-strides[0] // LONGEST_SUM))
@@ -162,7 +163,7 @@ class NestWriter:
         assert self.space.share is not None
         own = f"{self.name(statement.name)}_own"
         self._sum_pieces(statement, own, self.loops[statement.loop])
-        size, lane = self.space.share.lanes, prim.Variable(self.space.term)
+        size, lane = self.space.share.lanes, prim.Variable("l")
         columns = 1 << (size.bit_length() - 1) // 2
         lanes = self._share(statement, "all", size, prim.Variable(own), self.written[statement.name])
         rows: list[ex.Expr] = [prim.Sum((lane, row)) if row else lane for row in range(0, size, columns)]
@@ -185,12 +186,13 @@ class NestWriter:
         size = self.space.share.results * lanes
         self.declare(name, dtype, shape=(size,), address_space=lp.AddressSpace.LOCAL)
         self.out.local_bytes += size * np.dtype(dtype).itemsize
-        cell = prim.Subscript(prim.Variable(name), (self.space.cell(prim.Variable(self.space.term), lanes),))
+        cell = prim.Subscript(prim.Variable(name), (self.space.share.cell(prim.Variable("l"), lanes),))
         return name, self.instruct(cell, value, (), after, who)
 
     def _tree(self, statement: Accumulate, memory: str, rows: list[ex.Expr], lanes: int) -> ex.Expr:
         """What the lanes `rows` of `lanes` have put into local memory, joined in pairs of pairs."""
-        cells = (self.space.cell(row, lanes) for row in rows)
+        assert self.space.share is not None
+        cells = [self.space.share.cell(row, lanes) for row in rows]
         terms: list[ex.Expr] = [prim.Subscript(prim.Variable(memory), (cell,)) for cell in cells]
         while len(terms) > 1:
             pairs = zip(terms[::2], terms[1::2], strict=True)

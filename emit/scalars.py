@@ -141,12 +141,11 @@ class Scalars:
         return self.call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """The number of an element in C order. Trailing own indices are the nest's own position, where it has one."""
+        """The number of an element in C order. Trailing own indices are the nest's own position."""
         own = len(self.nest.spec.shape)
-        first, position = len(shape) - own, self.nest.position
-        trailing = first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own)
-        if trailing and position is not None:
-            terms = [*self._terms(shape, indices[:first], after), position]
+        first = len(shape) - own
+        if first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own):
+            terms = [*self._terms(shape, indices[:first], after), self.nest.position]
         else:
             terms = self._terms(shape, indices, after)
         return 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
@@ -164,7 +163,7 @@ class Scalars:
         if here and tuple(indices[a] for a in across) == own:
             terms.append(self.nest.space.place)
         else:
-            element = self._value(prim.Variable("_0"), after) - block.size * prim.Variable(self.nest.space.group)
+            element = self._value(prim.Variable("_0"), after) - block.size * prim.Variable("g")
             rest = self._terms(extents[len(short) + 1 :], tuple(indices[a] for a in across), after)
             inner = ir.size(extents[len(short) + 1 :])
             terms += [element if inner == 1 else prim.Product((inner, element)), *rest]

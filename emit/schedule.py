@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotato.emit import account, memory, opencl
-from aotato.emit.fuse import fuse
+from aotato.emit.draft import Draft
+from aotato.emit.fuse import Fused, fuse
+from aotato.emit.joined import Joined
 from aotato.emit.layout import Layout, lay_out
 from aotato.emit.names import Place
 from aotato.emit.nest import Kernel
+from aotato.emit.sharing import Cache, Source
 from aotato.emit.target import Target
 from aotato.frontend import ir
 from aotato.frontend.parts import Partition
@@ -25,20 +28,43 @@ class Emitted:
     sources: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class _Drafted:
+    """A rank's kernels before they are written, and where its arrays lie."""
+
+    joined: Joined
+    fused: Fused
+    layout: Layout
+    drafts: tuple[tuple[str, Draft], ...]
+
+
 def emit(
-    partition: Partition, size: int, target: Target, contract: bool, on_device: frozenset[str], writer: opencl.Cache
-) -> Emitted:
-    """`partition` has no aliases left; `on_device` as in `lay_out`."""
-    program = partition.program
-    fused = fuse(partition, target.local_bytes)
-    layout = lay_out(partition, fused, on_device)
-    launches, sources = [], {}
+    partitions: Sequence[Joined], target: Target, contract: bool, on_device: frozenset[str], cache: Cache
+) -> list[Emitted]:
+    """All ranks of an entry; `on_device` as in `lay_out`."""
+    drafted = [_drafted(partition, target, on_device) for partition in partitions]
+    sources = cache.write([rank.drafts for rank in drafted], contract)
+    return [_emitted(rank, len(drafted), target, row) for rank, row in zip(drafted, sources, strict=True)]
+
+
+def _drafted(joined: Joined, target: Target, on_device: frozenset[str]) -> _Drafted:
+    program = joined.partition.program
+    fused = fuse(joined, target.local_bytes)
+    layout = lay_out(joined, fused, on_device)
+    drafts = []
     for kernel in fused.kernels:
-        launch, source = _launch(kernel, program, layout, target, contract, writer)
-        launches.append(launch)
-        sources[launch.kernel] = source
+        write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
+        drafts.append((kernel.name, opencl.draft(kernel, program, layout.home, write_at, target.group_size)))
+    return _Drafted(joined, fused, layout, tuple(drafts))
+
+
+def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source]) -> Emitted:
+    partition, program, layout = rank.joined.partition, rank.joined.partition.program, rank.layout
+    launches = [
+        _launch(kernel, program, layout, source) for kernel, source in zip(rank.fused.kernels, sources, strict=True)
+    ]
     plan = memory.plan(_lifetimes(layout, launches), target.alignment)
-    buffers = tuple(replace(b, offset=plan.offsets.get(b.name, 0)) for b in layout.buffers)
+    buffers = tuple(replace(b, offset=plan.offsets.get(b.name, b.offset)) for b in layout.buffers)
     schedule = sch.Schedule(
         program.entry,
         program.rank,
@@ -57,21 +83,18 @@ def emit(
         tuple(_output(program, layout, output) for output in program.outputs),
         _untagged(program, layout),
     )
-    return Emitted(schedule, fused.kernels, sources)
+    return Emitted(schedule, rank.fused.kernels, {source.digest: source.text for source in sources})
 
 
-def _launch(
-    kernel: Kernel, program: ir.Program, layout: Layout, target: Target, contract: bool, writer: opencl.Cache
-) -> tuple[sch.Launch, str]:
+def _launch(kernel: Kernel, program: ir.Program, layout: Layout, source: Source) -> sch.Launch:
     write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
-    source = writer.write(kernel, program, layout.home, write_at, target.group_size, contract)
     packed = frozenset(name for name in kernel.writes if (kernel.part, name) in layout.packed)
     cost = account.account(kernel, program, layout.home, write_at, packed)
     arguments = tuple(
         sch.Argument(buffer, dtype, "r" if mode == "v" else mode, mode == "v", element)
         for buffer, dtype, mode, element in source.arguments
     )
-    launch = sch.Launch(
+    return sch.Launch(
         source.digest,
         kernel.name,
         kernel.part,
@@ -83,8 +106,8 @@ def _launch(
         cost.flops,
         source.local_bytes,
         cost.identity_copies,
+        source.parameters,
     )
-    return launch, source.text
 
 
 def _destinations(kernel: Kernel, program: ir.Program, layout: Layout, name: str) -> tuple[Place, ...]:
@@ -121,7 +144,7 @@ def _steps(
         for batch in batches:
             each("post", batch, False)
     numbers = sorted({launch.part for launch in launches} | set(batches))
-    packs = {b.name for b in layout.buffers if b.kind in ("send", "reduce")}
+    packs = {b.inside or b.name for b in layout.buffers if b.kind in ("send", "reduce")}
     for number in numbers:
         mine = [(i, launch) for i, launch in enumerate(launches) if launch.part == number]
         last_pack = max((i for i, launch in mine if any(a.buffer in packs and a.mode == "w" for a in launch.arguments)),

@@ -1,132 +1,94 @@
-"""How the lanes of a group share a long reduction: several of them add up one result's terms, and a tree joins them.
-
-Neighbouring lanes read neighbouring elements: `rows` if terms of one result lie side by side, `columns` if terms
-of neighbouring results do.
-"""
+"""Write the kernels of all ranks: one text for all that differ in nothing, or in integers only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import pymbolic.primitives as prim
-
-from aotato.emit.linear import place
-from aotato.emit.nest import Accumulate, Nest
-from aotato.frontend import expr as ex
-from aotato.frontend import ir
-
-LONG = 256  # terms that are shared, however few elements all results have
-SHORT = 16  # terms of a row that are shared, if there are many rows
-SHORT_COLUMN = 64
-MANY = 1 << 16  # elements, of all results together
-ENOUGH = 1 << 17  # columns: with so many lanes a device is busy
-ACROSS = 32  # columns of a group: neighbouring lanes read so many neighbouring elements
-TERMS = 4  # at least so many for a lane
+from aotato.emit import opencl
+from aotato.emit.draft import Draft, expressions
+from aotato.emit.parameters import differing, with_bounds, with_integers
 
 
 @dataclass(frozen=True)
-class Share:
-    """A group computes `results` neighbouring results, each with `lanes` lanes: powers of two."""
+class Source:
+    """A kernel ready to ship: OpenCL C, its digest, and what to pass and launch."""
 
-    kind: str  # rows | columns
-    results: int
-    lanes: int
-
-
-def kind(nest: Nest, program: ir.Program) -> str:
-    """`rows`, `columns`, or nothing where a lane for each result does as well. No loop of `nest` is shared yet."""
-    found = _longest(nest)
-    if found is None:
-        return ""
-    loop, terms = found
-    results = ir.size(nest.shape)
-    rows = results == 1 or _along_terms(nest, program, loop)
-    if terms < (SHORT if rows else SHORT_COLUMN) or (terms < LONG and results * terms < MANY):
-        return ""
-    if rows:
-        return "rows"
-    return "columns" if results < ENOUGH else ""
+    text: str
+    digest: str
+    arguments: tuple[tuple[str, str, str, int], ...]  # as in Draft
+    parameters: tuple[tuple[str, int], ...]  # (dtype, value), after all arguments
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    local_bytes: int
 
 
-def share(nest: Nest, group_size: int) -> Share:
-    """The lanes of a nest that shares its reductions."""
-    results = ir.size(nest.shape)
-    terms = max(_extent(nest, s.loop) for s in nest.statements if isinstance(s, Accumulate) and s.grouped)
-    whole, useful = _power(group_size), _power(max(1, terms // TERMS))
-    if nest.share == "rows":
-        lanes = min(whole, useful)
-        return Share("rows", min(whole // lanes, _above(results)), lanes)
-    across = _across(results, whole)
-    return Share("columns", across, min(whole // across, useful))
+class Cache:
+    """Texts already written: what is needed again, by another target say, is not written twice."""
+
+    def __init__(self) -> None:
+        self.texts: dict[Any, str] = {}
+
+    def write(self, drafts: Sequence[Sequence[tuple[str, Draft]]], contract: bool) -> list[list[Source]]:
+        """The sources of all kernels of every rank, given as (name, draft) in launch order."""
+        groups: dict[Any, list[tuple[int, int, Draft, tuple[int, ...]]]] = {}
+        for rank, row in enumerate(drafts):
+            for position, (name, draft) in enumerate(row):
+                key, integers = draft.split()
+                # Kernels of one rank share a text only where nothing differs: their literals are worth more
+                turn = sum(1 for earlier, _ in row[:position] if earlier == name)
+                groups.setdefault((name, turn, key), []).append((rank, position, draft, integers))
+        found: list[list[Source | None]] = [[None] * len(row) for row in drafts]
+        for (_, _, key), members in groups.items():
+            for rank, position, source in self._group(key, members, contract):
+                found[rank][position] = source
+        return [[source for source in row if source is not None] for row in found]
+
+    def _group(
+        self, key: Any, members: list[tuple[int, int, Draft, tuple[int, ...]]], contract: bool
+    ) -> list[tuple[int, int, Source]]:
+        shared = differing([integers for _, _, _, integers in members])
+        if shared is None:
+            return [found for member in members for found in self._group(key, [member], contract)]
+        parameters, columns = shared
+        _, _, first, integers = members[0]
+        kept = tuple(n if c is None else c.name for n, c in zip(integers, columns, strict=True))
+        whole = (key, kept, tuple(p.dtype for p in parameters), contract)
+        if whole not in self.texts:
+            self.texts[whole] = opencl.code(_generic(first, parameters, columns), contract)
+        text = self.texts[whole]
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return [
+            (
+                rank,
+                position,
+                Source(
+                    text.replace("aotato_kernel", f"aotato_{digest[:12]}"),
+                    digest,
+                    draft.arguments,
+                    tuple((p.dtype, p.values[number]) for p in parameters),
+                    draft.global_size,
+                    draft.local_size,
+                    draft.local_bytes,
+                ),
+            )
+            for number, (rank, position, draft, _) in enumerate(members)
+        ]
 
 
-def _across(results: int, most: int) -> int:
-    """As many columns as leave few of the last group's lanes without one."""
-    across = min(ACROSS, most, _above(results))
-    while across > 4 and -(-results // across) * across > 1.15 * results:
-        across //= 2
-    return across
-
-
-def _power(number: int) -> int:
-    """The largest power of two that is not above `number`."""
-    return 1 << (number.bit_length() - 1)
-
-
-def _above(number: int) -> int:
-    return 1 << (number - 1).bit_length()
-
-
-def _extent(nest: Nest, loop: str) -> int:
-    return next(found.upper - found.lower for found in nest.loops if found.name == loop)
-
-
-def _longest(nest: Nest) -> tuple[str, int] | None:
-    """The outermost loop of the reduction with most terms, and their number."""
-    made = {s.name: s for s in nest.statements if isinstance(s, Accumulate)}
-    found: dict[str, int] = {}
-    for outer in made.values():
-        if outer.loops:
-            continue
-        terms, last = _extent(nest, outer.loop), outer
-        # Further axes of the same reduction
-        while isinstance(last.expr, prim.Variable) and last.expr.name in made:
-            last = made[last.expr.name]
-            terms *= _extent(nest, last.loop)
-        found[outer.loop] = max(terms, found.get(outer.loop, 0))
-    return max(found.items(), key=lambda item: item[1]) if found else None
-
-
-def _along_terms(nest: Nest, program: ir.Program, loop: str) -> bool:
-    """Whether most of what the loop reads lies closer together for neighbouring terms than for neighbouring results."""
-    last = f"_{max(axis for axis, extent in enumerate(nest.shape) if extent > 1)}"
-    votes = {True: 0, False: 0}
-    seen: set[tuple[str, bool]] = set()
-    for read in _reads(nest, loop):
-        shape = program.arrays[read.aggregate.name].shape
-        steps: dict[str, int] = {}
-        for term, factor in place([ir.size(shape[a + 1 :]) for a in range(len(shape))], read.index_tuple).items():
-            step = ir.size(shape) if isinstance(term, prim.Subscript) else abs(factor)
-            for name in _variables(term):
-                steps[name] = max(steps.get(name, 0), step)
-        across, along = steps.pop(last, 0), [step for name, step in steps.items() if name.startswith("r")]
-        vote = (read.aggregate.name, bool(along) and min(along) < across)
-        if across and vote not in seen:
-            seen.add(vote)
-            votes[vote[1]] += ir.nbytes(program.arrays[vote[0]])
-    return votes[True] > votes[False]
-
-
-def _reads(nest: Nest, loop: str) -> Iterator[prim.Subscript]:
-    for statement in nest.statements:
-        inside = (*statement.loops, statement.loop) if isinstance(statement, Accumulate) else statement.loops
-        if loop in inside:
-            yield from (node for node in ex.walk(statement.expr) if isinstance(node, prim.Subscript))
-
-
-def _variables(term: ex.Expr) -> list[str]:
-    """Indices that move `term` by their own steps, about: a quotient moves rarely, a loaded index anywhere."""
-    if isinstance(term, prim.FloorDiv) or not isinstance(term, prim.ExpressionNode):
-        return []
-    return [node.name for node in ex.walk(term) if isinstance(node, prim.Variable)]
+def _generic(draft: Draft, parameters: Any, columns: list[Any]) -> Draft:
+    """`draft` with a parameter wherever ranks differ."""
+    if not parameters:
+        return draft
+    replacements = iter(columns)
+    domains = tuple(with_bounds(domain, replacements) for domain in draft.domains)
+    instructions = []
+    for instruction in draft.instructions:
+        assignee, expression, *predicates = with_integers(expressions(instruction), replacements)
+        instructions.append(
+            instruction.copy(assignee=assignee, expression=expression, predicates=frozenset(predicates))
+        )
+    return dataclasses.replace(draft, domains=domains, instructions=tuple(instructions), parameters=parameters)
