@@ -119,7 +119,7 @@ class NestWriter:
             if depth == len(names) - 1:
                 end = f"{step}*({reached}){f' + {lane}' if lane else ''} < {upper - lower}"
             outside = [*([lane] if lane else []), *names[:depth]]
-            self.out.domains.append(f"[{', '.join(outside)}] -> {{ [{iname}] : 0 <= {iname} and {end} }}")
+            self.out.loop_domains.append(f"[{', '.join(outside)}] -> {{ [{iname}] : 0 <= {iname} and {end} }}")
         outer = (*filter(None, (self.space.turn,)), *(i for parent in parents for i in self.loops[parent]))
         self.loops[name] = names
         if len(outer) + len(names) > 1:

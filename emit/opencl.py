@@ -77,6 +77,8 @@ class _Writer:
         bounds = {"g": groups, **lanes}
         space = " and ".join(f"0 <= {name} < {size}" for name, size in bounds.items())
         self.domains = [f"{{ [{', '.join(bounds)}] : {space} }}"]
+        # Last, so that loopy, which looks for parents upwards, finds those of all others
+        self.loop_domains: list[str] = []
         self.instructions: list[Any] = []
         self.temporaries: list[Any] = []
         self.tags = {"g": "g.0", **{name: f"l.{axis}" for axis, name in enumerate(lanes)}}
@@ -108,7 +110,7 @@ class _Writer:
     def draft(self) -> Draft:
         sizes = tuple(self.lanes.values())
         return Draft(
-            tuple(self.domains),
+            (*self.domains, *self.loop_domains),
             tuple(self.instructions),
             tuple(self.temporaries),
             tuple(sorted(self.tags.items())),
