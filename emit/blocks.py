@@ -23,7 +23,6 @@ from aotato.frontend import ir
 LANES = 192  # work-items of a group, about; a group takes as many elements as fill it
 PHASE_FLOPS = 4  # an elementwise array that costs less is computed anew by every reader
 MOST_ELEMENTS = 32
-NARROW = 1024  # work-items of an element; more are no reason for a group of its own
 
 
 @dataclass(frozen=True)
@@ -69,12 +68,6 @@ def sharing(kernels: Sequence[Kernel]) -> bool:
     over = [kernel for kernel in kernels if kernel.block is not None]
     indices = (index for kernel in over for nest in kernel.nests for store in nest.stores for index in store.indices)
     return any(kernel.block.local for kernel in over if kernel.block) or any(type(index) is int for index in indices)
-
-
-def narrow(kernels: Sequence[Kernel]) -> bool:
-    """Whether an element has few enough work-items to be a group's."""
-    nests = (nest for kernel in kernels if kernel.block is not None for nest in kernel.nests)
-    return all(ir.size(nest.shape[1:]) <= NARROW for nest in nests)
 
 
 def _planned(

@@ -318,10 +318,9 @@ def dtype_of(b: _Builder, expr: ex.Expr) -> ir.DType:
 
 
 def _finished(b: _Builder, stores: tuple[Store, ...], shared: bool) -> Nest:
-    """Write values used once where they are used, order loops, and share long reductions."""
-    nest = _Writer(b, False).nest(stores)
-    kind = groups.kind(nest, b.program) if shared else ""
-    return replace(_Writer(b, True).nest(stores), share=kind) if kind else nest
+    """Write values used once where they are used, order loops, and say how lanes share long reductions."""
+    nest = _Writer(b).nest(stores)
+    return replace(nest, share=groups.kind(nest, b.program)) if shared else nest
 
 
 def _terms(reduce: ex.Reduce) -> int:
@@ -341,11 +340,10 @@ def _nesting(reduce: ex.Reduce | None) -> tuple[int, str]:
 class _Writer:
     """Turns values into statements; a value used once, in the same loops, is substituted instead."""
 
-    def __init__(self, b: _Builder, grouped: bool) -> None:
-        self.b, self.grouped = b, grouped
+    def __init__(self, b: _Builder) -> None:
+        self.b = b
         self.inline: dict[str, ex.Expr] = {}
         self.loops: dict[str, Loop] = {}
-        self.indices: dict[str, ex.Expr] = {}  # a split loop index in terms of the loops that replace it
         self.statements: list[Statement] = []
 
     def nest(self, stores: tuple[Store, ...]) -> Nest:
@@ -389,27 +387,9 @@ class _Writer:
     def _declare(self, value: _Value, reduce: ex.Reduce) -> None:
         """The loops of a reduction, each inside the one before, inside those it depends on."""
         parents = self._closed(value.free)
-        shared = self.grouped and not value.free and _terms(reduce) >= groups.SHORT
-        if shared and len(reduce.bounds) > 1:
-            self._flatten(value, reduce)
-            return
         for name, lower, upper in reduce.bounds:
             self.loops[name] = Loop(name, lower, upper, parents)
             parents = (*parents, name)
-
-    def _flatten(self, value: _Value, reduce: ex.Reduce) -> None:
-        """One loop over all terms, for the work-items of a group to share."""
-        flat = prim.Variable(f"{reduce.bounds[0][0]}f")
-        self.loops[flat.name] = Loop(flat.name, 0, _terms(reduce), ())
-        stride = 1
-        for name, lower, upper in reversed(reduce.bounds):
-            extent = upper - lower
-            index = flat if stride == 1 else prim.FloorDiv(flat, stride)
-            index = index if name == reduce.bounds[0][0] else prim.Remainder(index, extent)
-            self.indices[name] = index if lower == 0 else prim.Sum((index, lower))
-            self.loops[name] = Loop(flat.name, 0, _terms(reduce), ())
-            stride *= extent
-        value.reduce = ex.Reduce(reduce.op, ((flat.name, 0, _terms(reduce)),), reduce.body)
 
     def _closed(self, free: frozenset[str]) -> tuple[str, ...]:
         """The loops that must stand around something that depends on the indices `free`, outermost first."""
@@ -427,7 +407,7 @@ class _Writer:
         return tuple(found)
 
     def _written(self, expr: ex.Expr) -> ex.Expr:
-        return ex.substitute(expr, {**self.inline, **self.indices})
+        return ex.substitute(expr, self.inline)
 
     def _accumulate(self, value: _Value, reduce: ex.Reduce) -> None:
         """Innermost axis first: each axis accumulates the result of the one inside it."""
@@ -437,9 +417,8 @@ class _Writer:
         for depth in reversed(range(len(names))):
             last = depth == 0
             name = value.name if last else f"{value.name}_{depth}"
-            shared = self.grouped and last and not value.free and _terms(reduce) >= groups.SHORT
             inside = (*outer, *names[:depth])
-            self.statements.append(Accumulate(name, value.dtype, reduce.op, expr, names[depth], inside, shared))
+            self.statements.append(Accumulate(name, value.dtype, reduce.op, expr, names[depth], inside))
             expr = prim.Variable(name)
 
 

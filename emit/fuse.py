@@ -72,17 +72,13 @@ def _part(
 ) -> tuple[_PartPlan, list[Kernel]]:
     """The part over blocks of elements where that has a use and fits local memory; else array by array."""
     program = joined.partition.program
-    over: list[Kernel] | None = None
     if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
-        block_plan = _plan(joined, part, stored, batch)
-        over = _block_kernels(program, block_plan, stored, batch, local_bytes)
-        if over is not None and blocks.sharing(over):
-            return block_plan, over
+        plan = _plan(joined, part, stored, batch)
+        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
+        if kernels is not None and blocks.sharing(kernels):
+            return plan, kernels
     plan = _plan(joined, part, stored, {})
-    kernels = _kernels(program, plan, stored)
-    if over is not None and len(over) < len(kernels) and blocks.narrow(over):
-        return block_plan, over
-    return plan, kernels
+    return plan, _kernels(program, plan, stored)
 
 
 def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:

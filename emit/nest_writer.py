@@ -9,7 +9,7 @@ import numpy as np
 import pymbolic.primitives as prim
 
 from aotato.emit import functions, groups, space
-from aotato.emit.nest import Accumulate, Assign, Nest, Store
+from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Store
 from aotato.emit.scalars import Scalars
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -48,7 +48,7 @@ class NestWriter:
         shared = {s.loop for s in self.spec.statements if isinstance(s, Accumulate) and s.grouped}
         # Loops over the lanes' shares first: loopy looks for the domain of the lane directly above theirs
         for loop in sorted(self.spec.loops, key=lambda loop: loop.name not in shared):
-            self._split(loop.name, loop.lower, loop.upper, loop.name in shared, loop.parents)
+            self._split(loop, loop.name in shared)
         for statement in self.spec.statements:
             if isinstance(statement, Assign):
                 self._assign(statement)
@@ -99,36 +99,34 @@ class NestWriter:
         else:
             self._sum_pieces(statement, self.name(statement.name), self.loops[statement.loop])
 
-    def _split(self, name: str, lower: int, upper: int, shared: bool, parents: tuple[str, ...]) -> None:
+    def _split(self, loop: Loop, shared: bool) -> None:
         """Run over the loop with nested inames of at most LONGEST_SUM values; their weighted sum replaces its index.
 
         Partial sums then have at most LONGEST_SUM terms. Lanes that share a loop go through it side by side.
         """
-        lane = "l" if shared else ""
-        step = self.out.lanes["l"] if shared else 1
-        strides = [-(-(upper - lower) // step)]  # of every iname, and the number of steps
-        while strides[0] > LONGEST_SUM:
-            strides.insert(0, -(-strides[0] // LONGEST_SUM))
-        names = tuple(f"{self.name(name)}_{d}" for d in reversed(range(len(strides))))
-        weights = [1, *strides[:-1]]
-        # Inames advance in large strides and each has a domain of its own, so that every bound is one expression:
-        # loopy cannot print a minimum of two. Each domain names all parameters of those inside it
+        extent = loop.upper - loop.lower
+        lanes = self.out.lanes["l"] if shared else 1
+        weights = [lanes]  # of the inames, outermost first
+        while -(-extent // weights[0]) > LONGEST_SUM:
+            weights.insert(0, weights[0] * LONGEST_SUM)
+        names = tuple(f"{self.name(loop.name)}_{depth}" for depth in reversed(range(len(weights))))
+        lane = ["l"] if shared else []
+        # Each iname has a domain of its own, which names all parameters of those inside it
         for depth, iname in enumerate(names):
-            reached = " + ".join(f"{w}*{n}" for w, n in zip(weights, names[: depth + 1], strict=False))
-            end = f"{reached} < {strides[depth]}"
-            if depth == len(names) - 1:
-                end = f"{step}*({reached}){f' + {lane}' if lane else ''} < {upper - lower}"
-            outside = [*([lane] if lane else []), *names[:depth]]
-            self.out.loop_domains.append(f"[{', '.join(outside)}] -> {{ [{iname}] : 0 <= {iname} and {end} }}")
-        outer = (*filter(None, (self.space.turn,)), *(i for parent in parents for i in self.loops[parent]))
-        self.loops[name] = names
+            reached = " + ".join([*(f"{w}*{n}" for w, n in zip(weights, names[: depth + 1], strict=False)), *lane])
+            most = f"{iname} < {LONGEST_SUM} and " if depth else ""
+            outside = ", ".join([*lane, *names[:depth]])
+            bounds = f"0 <= {iname} and {most}{reached} < {extent}"
+            self.out.loop_domains.append(f"[{outside}] -> {{ [{iname}] : {bounds} }}")
+        outer = (*filter(None, (self.space.turn,)), *(i for parent in loop.parents for i in self.loops[parent]))
+        self.loops[loop.name] = names
         if len(outer) + len(names) > 1:
             self.out.priorities.append((*outer, *names))
-        terms = [prim.Variable(n) if w * step == 1 else prim.Product((w * step, prim.Variable(n)))
+        terms = [prim.Variable(n) if w == 1 else prim.Product((w, prim.Variable(n)))
                  for w, n in zip(weights, names, strict=True)]
-        terms += [prim.Variable(lane)] if lane else []
-        terms += [lower] if lower else []
-        self.scalars.indices[name] = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+        terms += [prim.Variable("l")] if shared else []
+        terms += [loop.lower] if loop.lower else []
+        self.scalars.indices[loop.name] = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
 
     def _sum_pieces(self, statement: Accumulate, result: str, pieces: tuple[str, ...]) -> None:
         """One accumulator a piece, outermost last: `s += t` closes the loop inside."""

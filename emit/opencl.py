@@ -7,6 +7,7 @@ computes which element of a nest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import islpy as isl
@@ -34,6 +35,7 @@ def draft(
 ) -> Draft:
     """What loopy will write `kernel` from; `read_at` and `write_at` say where arrays lie in memory."""
     arguments = Arguments(program, read_at, write_at)
+    kernel = replace(kernel, nests=tuple(groups.shared(nest) if nest.share else nest for nest in kernel.nests))
     lanes = _lanes(kernel, group_size)
     writer = _Writer(arguments, lanes, _groups(kernel, lanes), _index_dtype(kernel, program, read_at))
     if kernel.block is not None:
