@@ -18,11 +18,10 @@ from aotato.emit.aliases import resolved
 from aotato.emit.joined import joined
 from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
+from aotato.emit.rewritten import rewritten
 from aotato.emit.schedule import Emitted, emit
 from aotato.emit.sharing import Cache
-from aotato.emit.stages import staged
 from aotato.emit.target import Target, chosen
-from aotato.emit.transposed import transposed
 from aotato.emit.view import Drawn, drawn
 from aotato.frontend import interpret, ir
 from aotato.frontend.adapter.trace import Traced, trace
@@ -126,12 +125,14 @@ def _entry(
     on_device: frozenset[str],
     carry: Mapping[str, str],
 ) -> bundle.EntryParts:
-    programs = dataclasses.replace(traced.programs, ranks=tuple(map(transposed, traced.programs.ranks)))
-    traced = dataclasses.replace(traced, programs=programs)
+    programs = traced.programs
     dump.write(1, f"{name}-programs", dump.programs_text(programs))
     check(programs)
+    say(f"{name}: rewriting")
+    tests = _tests(traced)
+    programs = rewritten(programs)
     say(f"{name}: partitioning")
-    partitions = [resolved(part) for part in partition(staged(programs))]
+    partitions = [resolved(part) for part in partition(programs)]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
     together = [joined(part) for part in partitions]
     emitted: dict[str, list[Emitted]] = {}
@@ -144,7 +145,7 @@ def _entry(
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))
         dump.write(4, f"{name}-{target.name}-schedules", "\n".join(map(dump.schedule_text, schedules)))
         prove(schedules, carry)
-    return bundle.EntryParts(doc, traced, emitted, on_device, _tests(traced))
+    return bundle.EntryParts(doc, dataclasses.replace(traced, programs=programs), emitted, on_device, tests)
 
 
 def _tests(traced: Traced) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
-from aotato.emit.axes import batch_axes
 from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Kernel, Nest
+from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.parts import Part
@@ -45,37 +45,32 @@ class _PartPlan:
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
 
 
-def fuse(joined: Joined, local_bytes: int = 0) -> Fused:
+def fuse(joined: Joined, batch: Mapping[str, int], target: Target) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
-    `local_bytes` of local memory allow kernels over blocks of elements; 0 switches them off.
+    `batch` is the rank's row of `axes.batch_axes`: kernels over blocks of elements; without, array by array.
     """
-    partition, program = joined.partition, joined.partition.program
-    batch = batch_axes(program, [output.array for output in program.outputs if _computed(program, output.array)])
+    partition = joined.partition
     stored = {joint.array for joint in joined.joints if not joint.outgoing}
     kernels: list[Kernel] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        plan, made = _part(joined, part, frozenset(stored), batch, local_bytes)
+        plan, made = _part(joined, part, frozenset(stored), batch, target)
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
     return Fused(tuple(kernels), tuple(temporaries))
 
 
-def _computed(program: ir.Program, name: str) -> bool:
-    return isinstance(program.arrays[name], ir.Lambda)
-
-
 def _part(
-    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> tuple[_PartPlan, list[Kernel]]:
     """The part over blocks of elements where that has a use and fits local memory; else array by array."""
     program = joined.partition.program
-    if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
+    if batch and part.stores and all(name in batch for name in part.stores):
         plan = _plan(joined, part, stored, batch)
-        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
-        if kernels is not None and blocks.sharing(kernels):
+        kernels = _block_kernels(program, plan, stored, batch, target)
+        if kernels is not None and blocks.sharing(program, kernels):
             return plan, kernels
     plan = _plan(joined, part, stored, {})
     return plan, _kernels(program, plan, stored)
@@ -174,7 +169,7 @@ def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> li
 
 
 def _block_kernels(
-    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> list[Kernel] | None:
     """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
     own = {*plan.materialised, *plan.stores}
@@ -192,7 +187,7 @@ def _block_kernels(
             if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
-                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), local_bytes)
+                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), target)
                 if made is None:
                     return None
                 kernels.append(made)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 import pymbolic.primitives as prim
 
 from aotato.emit.linear import place
-from aotato.emit.nest import Accumulate, Loop, Nest, Statement
+from aotato.emit.nest import Accumulate, Loop, Nest, Statement, inside
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 LONG = 256  # terms that are shared, however few elements all results have
+FEW = 4096  # results
 SHORT = 16  # terms of a row that are shared, if there are many rows
 SHORT_COLUMN = 64
 MANY = 1 << 16  # elements, of all results together
@@ -123,19 +124,14 @@ def _chains(nest: Nest) -> list[_Chain]:
     return found
 
 
-def _inside(statement: Statement) -> tuple[str, ...]:
-    """The loops that its expression is evaluated in, outermost first."""
-    return (*statement.loops, statement.loop) if isinstance(statement, Accumulate) else statement.loops
-
-
 def _alone(nest: Nest, chain: _Chain) -> bool:
     """Whether all that stands inside the first loop stands inside them all, or joins what does."""
     length = len(chain.loops)
     joining = {step.name for other in _chains(nest) if other.loops == chain.loops for step in other.steps}
     return all(
-        _inside(s)[:length] == chain.loops or s.name in joining
+        inside(s)[:length] == chain.loops or s.name in joining
         for s in nest.statements
-        if chain.loops[0] in _inside(s)
+        if chain.loops[0] in inside(s)
     )
 
 
@@ -157,7 +153,7 @@ def _flattened(nest: Nest, chain: _Chain) -> Nest:
         elif s.name not in dropped:
             expr = ex.substitute(s.expr, values)
             statements.append(replace(s, expr=expr, loops=outside(s.loops)))
-    used = {name for s in statements for name in _inside(s)}
+    used = {name for s in statements for name in inside(s)}
     kept = (replace(loop, parents=outside(loop.parents)) for loop in nest.loops if loop.name in used - {whole.name})
     return replace(nest, loops=(whole, *kept), statements=tuple(statements))
 
@@ -215,5 +211,5 @@ def _steps(shape: ir.Shape, indices: tuple[ex.Expr, ...]) -> dict[str, int]:
 
 def _reads(nest: Nest, loop: str) -> Iterator[prim.Subscript]:
     for statement in nest.statements:
-        if loop in _inside(statement):
+        if loop in inside(statement):
             yield from (node for node in ex.walk(statement.expr) if isinstance(node, prim.Subscript))

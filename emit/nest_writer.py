@@ -61,16 +61,27 @@ class NestWriter:
         return f"n{self.number}_{value}"
 
     def instruct(
-        self, target: ex.Expr, expr: ex.Expr, loops: tuple[str, ...], after: frozenset[str], predicate: Any = None
+        self,
+        target: ex.Expr,
+        expr: ex.Expr,
+        loops: tuple[str, ...],
+        after: frozenset[str],
+        predicate: Any = None,
+        before_slot: frozenset[str] = frozenset(),
     ) -> str:
+        """`after`: instructions whose results it needs; `before_slot`: those that use what it overwrites."""
         ident = f"i{len(self.out.instructions)}"
+        for array, written in self.out.local_written.items():
+            if array in self.out.local and not written.isdisjoint(after):
+                self.out.use_slot(array, ident)
         self.out.instructions.append(
             lp.Assignment(
                 target,
                 expr,
                 id=ident,
                 within_inames=self.space.inames | self._inames(loops),
-                depends_on=after,
+                within_inames_is_final=True,
+                depends_on=after | before_slot,
                 predicates=frozenset({predicate}) if predicate is not None else frozenset(),
             )
         )
@@ -201,17 +212,14 @@ class NestWriter:
         expr, after = self.scalars.written(store.expr)
         places = self.out.arguments.write_at.get(store.array, ())
         dtype = self.program.arrays[store.array].dtype
-        in_local = store.array in self.out.local
+        in_local = store.array in self.out.local_written
         if len(places) + in_local > 1 and not ex.is_leaf(expr):
             name = f"n{self.number}_s{index}"
             self.declare(name, self.scalars.value_dtype(dtype))
             after = frozenset({self.instruct(prim.Variable(name), expr, (), after)})
             expr = prim.Variable(name)
         if in_local:
-            cell = prim.Subscript(
-                prim.Variable(f"s_{store.array}"), (self.scalars.local_flat(store.array, store.indices, set()),)
-            )
-            self.out.local_written[store.array].add(self.instruct(cell, expr, (), after))
+            self._store_here(store, expr, after)
         before: set[str] = set()
         position = self.scalars.flat(self.program.arrays[store.array].shape, store.indices, before)
         after |= before
@@ -220,3 +228,17 @@ class NestWriter:
             flat = position + offset if offset else position
             target = prim.Subscript(prim.Variable(argument), (flat,))
             self.instruct(target, self.scalars.stored(expr, dtype), (), after, self.space.once)
+
+    def _store_here(self, store: Store, expr: ex.Expr, after: frozenset[str]) -> None:
+        """Into local memory, or registers that a later nest of the same index space reads."""
+        if store.array in self.out.local:
+            before: set[str] = set()
+            cell = self.scalars.local_cell(store.array, store.indices, before)
+            ident = self.instruct(cell, expr, (), after | before, None, self.out.before_slot(store.array))
+            self.out.use_slot(store.array, ident)
+        else:
+            name = self.out.kept.setdefault((store.array, store.indices), f"k{len(self.out.kept)}")
+            assert self.space.work <= self.out.lanes["l"], "a work-item keeps the elements of one turn only"
+            self.declare(name, self.scalars.value_dtype(self.program.arrays[store.array].dtype))
+            ident = self.instruct(prim.Variable(name), expr, (), after)
+        self.out.local_written[store.array].add(ident)

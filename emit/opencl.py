@@ -17,11 +17,11 @@ import numpy as np
 from aotato.emit import dialect, groups
 from aotato.emit.draft import Draft
 from aotato.emit.names import Arguments, Place, loopy_arguments
-from aotato.emit.nest import Block, Kernel, Nest
+from aotato.emit.nest import Block, Kernel, Local, Nest
 from aotato.emit.nest_writer import NestWriter
+from aotato.emit.slots import bytes_of_element, kept_dtype
+from aotato.frontend import expr as ex
 from aotato.frontend import ir
-
-MOST_LANES = 256  # work-items of a group that computes a block of elements
 
 _CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 
@@ -48,8 +48,7 @@ def draft(
 def _lanes(kernel: Kernel, group_size: int) -> dict[str, int]:
     """The inames of a group's work-items, neighbours first, and how many values each takes."""
     if kernel.block is not None:
-        work = kernel.block.size * ir.size(kernel.nests[-1].shape[1:])
-        return {"l": work if work <= MOST_LANES else group_size}
+        return {"l": kernel.block.lanes}
     if kernel.nests[0].share:
         return groups.share(kernel.nests[0], group_size).sides()
     # No more than the largest nest has elements, which is what loopy would require too
@@ -79,7 +78,7 @@ class _Writer:
         bounds = {"g": groups, **lanes}
         space = " and ".join(f"0 <= {name} < {size}" for name, size in bounds.items())
         self.domains = [f"{{ [{', '.join(bounds)}] : {space} }}"]
-        # Last, so that loopy, which looks for parents upwards, finds those of all others
+        # Behind all others: loopy takes a domain without parameters that comes earlier for one around it
         self.loop_domains: list[str] = []
         self.instructions: list[Any] = []
         self.temporaries: list[Any] = []
@@ -90,24 +89,41 @@ class _Writer:
         self.complex = False
         self.nests = 0
         self.block: Block | None = None
-        self.local: dict[str, int] = {}  # array in local memory -> its batch axis
+        self.local: dict[str, Local] = {}
         self.local_written: dict[str, set[str]] = {}
+        self.kept: dict[tuple[str, tuple[ex.Expr, ...]], str] = {}  # element in registers -> temporary
+        self.slot_used: dict[int, dict[str, set[str]]] = {}  # slot -> array -> instructions that write or read it
 
     def begin_block(self, block: Block, program: ir.Program) -> None:
         """The arrays in local memory that all nests share."""
         self.block = block
+        self.local_written |= {array: set() for array in sorted(block.kept)}
+        sizes: dict[int, int] = {}
         for local in block.local:
             node = program.arrays[local.array]
-            kept = np.dtype({"bool": "uint8", "float16": "float32"}.get(node.dtype.name, node.dtype.name))
-            count = ir.size(node.shape) // block.elements * block.size
-            self.local[local.array] = local.axis
+            self.local[local.array] = local
             self.local_written[local.array] = set()
-            self.local_bytes += count * kept.itemsize
+            count = block.size * bytes_of_element(program, {local.array: local.axis}, local.array)
+            sizes[local.slot] = max(sizes.get(local.slot, 0), count)
+        self.local_bytes += sum(sizes.values())
+        for slot, nbytes in sizes.items():
+            node = program.arrays[next(local.array for local in block.local if local.slot == slot)]
+            kept = kept_dtype(node.dtype)
+            self.slot_used[slot] = {}
             self.temporaries.append(
                 lp.TemporaryVariable(
-                    f"s_{local.array}", kept, shape=(count,), address_space=lp.AddressSpace.LOCAL
+                    f"s{slot}", kept, shape=(nbytes // kept.itemsize,), address_space=lp.AddressSpace.LOCAL
                 )
             )
+
+    def use_slot(self, array: str, instruction: str) -> None:
+        """`instruction` writes or reads `array` in local memory."""
+        self.slot_used[self.local[array].slot].setdefault(array, set()).add(instruction)
+
+    def before_slot(self, array: str) -> frozenset[str]:
+        """What must be done before `array` is written: all uses of other arrays in its bytes."""
+        used = self.slot_used[self.local[array].slot]
+        return frozenset(i for other, instructions in used.items() if other != array for i in instructions)
 
     def draft(self) -> Draft:
         sizes = tuple(self.lanes.values())
@@ -131,7 +147,6 @@ class _Writer:
         NestWriter(self, nest, program, self.nests - 1).write()
 
 
-
 def code(draft: Draft, contract: bool) -> str:
     """Build loopy's kernel and print it."""
     kinds = {np.dtype(dtype).kind for _, dtype, _, _ in draft.arguments}
@@ -145,9 +160,10 @@ def code(draft: Draft, contract: bool) -> str:
         lang_version=(2018, 2),
         index_dtype=draft.index_dtype,
         preambles=[] if contract else [("00_contract", _CONTRACT_OFF)],
-        silenced_warnings=["write_race*", "*_dependency*"],
-        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it
-        options=lp.Options(enforce_array_accesses_within_bounds="no_check"),
+        silenced_warnings=["write_race*", "*_dependency*", "variable_access_ordered"],
+        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it; that stores to
+        # different components go to different places it cannot tell
+        options=lp.Options(enforce_array_accesses_within_bounds="no_check", enforce_variable_access_ordered=False),
     )
     for name, function in draft.functions:
         unit = lp.register_callable(unit, name, function, redefining_not_ok=False)

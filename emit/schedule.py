@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from aotato.emit import account, memory, opencl
+from aotato.emit.axes import batch_axes
 from aotato.emit.draft import Draft
 from aotato.emit.fuse import Fused, fuse
 from aotato.emit.joined import Joined
@@ -21,11 +25,12 @@ from aotato.runtime_stub import schedule as sch
 
 @dataclass(frozen=True)
 class Emitted:
-    """A rank's entry for a target: its schedule, its kernels, and their sources by digest."""
+    """A rank's entry for a target: its schedule, its kernels, and by digest their sources and the constants in use."""
 
     schedule: sch.Schedule
     kernels: tuple[Kernel, ...]
     sources: Mapping[str, str]
+    constants: Mapping[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,15 @@ def emit(
     partitions: Sequence[Joined], target: Target, contract: bool, on_device: frozenset[str], cache: Cache
 ) -> list[Emitted]:
     """All ranks of an entry; `on_device` as in `lay_out`."""
-    drafted = [_drafted(partition, target, on_device) for partition in partitions]
+    batches = batch_axes([joined.partition.program for joined in partitions])
+    drafted = [_drafted(joined, batch, target, on_device) for joined, batch in zip(partitions, batches, strict=True)]
     sources = cache.write([rank.drafts for rank in drafted], contract)
     return [_emitted(rank, len(drafted), target, row) for rank, row in zip(drafted, sources, strict=True)]
 
 
-def _drafted(joined: Joined, target: Target, on_device: frozenset[str]) -> _Drafted:
+def _drafted(joined: Joined, batch: Mapping[str, int], target: Target, on_device: frozenset[str]) -> _Drafted:
     program = joined.partition.program
-    fused = fuse(joined, target.local_bytes)
+    fused = fuse(joined, batch, target)
     layout = lay_out(joined, fused, on_device)
     drafts = []
     for kernel in fused.kernels:
@@ -64,7 +70,14 @@ def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source
         _launch(kernel, program, layout, source) for kernel, source in zip(rank.fused.kernels, sources, strict=True)
     ]
     plan = memory.plan(_lifetimes(layout, launches), target.alignment)
-    buffers = tuple(replace(b, offset=plan.offsets.get(b.name, b.offset)) for b in layout.buffers)
+    outputs = tuple(_output(program, layout, output) for output in program.outputs)
+    used = {a.buffer for launch in launches for a in launch.arguments} | {output.buffer for output in outputs}
+    buffers = tuple(
+        replace(b, offset=plan.offsets.get(b.name, b.offset))
+        for b in layout.buffers
+        if b.kind != "const" or b.name in used
+    )
+    constants = {b.source: program.constants[b.source] for b in buffers if b.kind == "const"}
     schedule = sch.Schedule(
         program.entry,
         program.rank,
@@ -80,10 +93,10 @@ def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source
         layout.messages,
         layout.reductions,
         _steps(partition, target, launches, layout),
-        tuple(_output(program, layout, output) for output in program.outputs),
+        outputs,
         _untagged(program, layout),
     )
-    return Emitted(schedule, rank.fused.kernels, {source.digest: source.text for source in sources})
+    return Emitted(schedule, rank.fused.kernels, {source.digest: source.text for source in sources}, constants)
 
 
 def _launch(kernel: Kernel, program: ir.Program, layout: Layout, source: Source) -> sch.Launch:

@@ -21,6 +21,7 @@ class Space:
     position: ex.Expr  # the flat number of the element in the nest
     turn: str = ""  # the sequential loop over elements beyond the number of lanes; once without a block
     place: ex.Expr = None  # in a block: the flat number of the element within it
+    work: int = 0  # in a block: elements of the nest
     share: Share | None = None  # where several lanes have one element
     once: ex.Expr = None  # the condition under which the lane stores its element; None: always
     last: int | None = None  # the last position, where lanes go beyond
@@ -49,6 +50,7 @@ def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
         prim.Variable("g") * work + place,
         turn,
         place,
+        work,
     )
 
 
