@@ -66,7 +66,7 @@ def kernel(
 def _planned(
     program: ir.Program, batch: Mapping[str, int], roots: tuple[str, ...], in_memory: frozenset[str]
 ) -> _Plan:
-    closure = ir.lambdas_below(program, roots, in_memory)
+    closure = ir.computed_below(program, roots, in_memory)
     crossing = _crossing(program, batch, closure)
     flops: dict[str, int] = {}
     phases: set[str] = set()

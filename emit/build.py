@@ -27,6 +27,7 @@ from aotato.frontend.adapter.trace import Traced, trace
 from aotato.frontend.app import App, AppError, find, recorded
 from aotato.frontend.app import options as option_values
 from aotato.frontend.checks import check
+from aotato.frontend.opaque_run import CallError, NoDevice
 from aotato.frontend.partition import partition
 from aotato.runtime_stub import format as fmt
 from aotato.runtime_stub import plan_data
@@ -141,15 +142,21 @@ def _entry(
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))
         dump.write(4, f"{name}-{target.name}-schedules", "\n".join(map(dump.schedule_text, schedules)))
         prove(schedules, carry)
-    return bundle.EntryParts(doc, traced, emitted, on_device, _tests(traced))
+    return bundle.EntryParts(doc, traced, emitted, on_device, _tests(traced, say))
 
 
-def _tests(traced: Traced) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:
+def _tests(traced: Traced, say: Report) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:
     """Inputs (defaults, or random numbers) and what the interpreter makes of them, where that is little data."""
     if any(_elements(program) > SELFTEST_ELEMENTS for program in traced.programs.ranks):
         return []
     inputs = [_test_inputs(program, traced, rank) for rank, program in enumerate(traced.programs.ranks)]
-    results = interpret.run(traced.programs, inputs)
+    try:
+        results = interpret.run(traced.programs, inputs)
+    except NoDevice as error:
+        say(f"{traced.programs.entry}: the bundle has no self-test: {error}")
+        return []
+    except CallError as error:
+        raise AppError(f"entry {traced.programs.entry!r}, {error}") from error
     return list(zip(inputs, results, strict=True))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aotato.frontend.expr import Expr
 from aotato.frontend.ir import DType, Shape
+from aotato.frontend.opaque import Opaque
 
 
 @dataclass(frozen=True)
@@ -100,3 +101,18 @@ class Kernel:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     block: Block | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel that is not ours. It reads and writes whole arrays."""
+
+    name: str
+    part: int
+    kernel: Opaque
+    reads: tuple[str, ...]  # one for each of the kernel's inputs
+    results: tuple[str, ...]  # one for each of the kernel's results; "" for one that nobody needs
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(name for name in self.results if name)

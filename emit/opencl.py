@@ -28,7 +28,7 @@ LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: roun
 
 MOST_LANES = 256  # work-items of a group that computes a block of elements
 
-_CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
+CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Cache:
 
     def __init__(self) -> None:
         self.texts: dict[Any, str] = {}
+        self.calls: dict[Any, Any] = {}  # for `calls.launches`
 
     def write(
         self,
@@ -407,7 +408,7 @@ def _code(writer: _Writer, contract: bool) -> str:
         target=target,
         lang_version=(2018, 2),
         index_dtype=writer.index_dtype,
-        preambles=[] if contract else [("00_contract", _CONTRACT_OFF)],
+        preambles=[] if contract else [("00_contract", CONTRACT_OFF)],
         silenced_warnings=["write_race*", "*_dependency*"],
         # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it
         options=lp.Options(enforce_array_accesses_within_bounds="no_check"),

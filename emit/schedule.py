@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from aotato.emit import account, memory, opencl
+from aotato.emit import account, calls, memory, opencl
 from aotato.emit.fuse import fuse
 from aotato.emit.layout import Layout, lay_out
 from aotato.emit.names import Place
-from aotato.emit.nest import Kernel
+from aotato.emit.nest import Call, Kernel
 from aotato.emit.target import Target
 from aotato.frontend import ir
 from aotato.frontend.parts import Partition
@@ -21,22 +21,33 @@ class Emitted:
     """A rank's entry for a target: its schedule, its kernels, and their sources by digest."""
 
     schedule: sch.Schedule
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel | Call, ...]
     sources: Mapping[str, str]
 
 
 def emit(
-    partition: Partition, size: int, target: Target, contract: bool, on_device: frozenset[str], writer: opencl.Cache
+    partition: Partition,
+    size: int,
+    target: Target,
+    contract: bool,
+    on_device: frozenset[str],
+    writer: opencl.Cache,
+    inline: bool = True,
 ) -> Emitted:
-    """`partition` has no aliases left; `on_device` as in `lay_out`."""
+    """`partition` has no aliases left; `on_device` as in `lay_out`, `inline` as in `fuse`."""
     program = partition.program
-    fused = fuse(partition, target.local_bytes)
+    fused = fuse(partition, target.local_bytes, inline)
     layout = lay_out(partition, fused, on_device)
-    launches, sources = [], {}
+    launches: list[sch.Launch] = []
+    sources: dict[str, str] = {}
     for kernel in fused.kernels:
-        launch, source = _launch(kernel, program, layout, target, contract, writer)
-        launches.append(launch)
-        sources[launch.kernel] = source
+        if isinstance(kernel, Call):
+            made, scratch = calls.launches(kernel, program, layout.home, target, contract, writer.calls)
+            layout = replace(layout, buffers=(*layout.buffers, *scratch))
+        else:
+            made = [_launch(kernel, program, layout, target, contract, writer)]
+        launches.extend(launch for launch, _ in made)
+        sources |= {launch.kernel: source for launch, source in made}
     plan = memory.plan(_lifetimes(layout, launches), target.alignment)
     buffers = tuple(replace(b, offset=plan.offsets.get(b.name, 0)) for b in layout.buffers)
     schedule = sch.Schedule(
@@ -149,5 +160,5 @@ def _output(program: ir.Program, layout: Layout, output: ir.Output) -> sch.Outpu
 
 def _untagged(program: ir.Program, layout: Layout) -> tuple[str, ...]:
     """Arrays with memory of their own that are no inputs, outputs or messages, and that the user did not tag."""
-    names = (b.name for b in layout.buffers if b.kind == "temporary")
-    return tuple(name for name in names if not program.arrays[name.partition(":")[2]].stored)  # type: ignore[union-attr]
+    named = {b.name: program.arrays.get(b.name.partition(":")[2]) for b in layout.buffers if b.kind == "temporary"}
+    return tuple(name for name, node in named.items() if isinstance(node, ir.Lambda) and not node.stored)

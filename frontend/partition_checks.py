@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from aotato.frontend.cones import computed
-from aotato.frontend.expr import has_reduce
 from aotato.frontend.invariant import hold
-from aotato.frontend.ir import Allreduce, Lambda, Programs, Recv, operands
+from aotato.frontend.ir import Allreduce, Programs, Recv, is_costly, operands
 from aotato.frontend.part_checks import (
     check_needs,
     check_outputs,
@@ -199,15 +198,15 @@ def check_batches_minimal(partitions: Sequence[Partition], rounds: Sequence[Mapp
 
 
 def check_nothing_held_back(found: Partition, rounds: Mapping[str, int]) -> None:
-    """Reductions, stored arrays and messages come as early as the rounds that they wait for allow.
+    """Reductions, calls, stored arrays and messages come as early as the rounds that they wait for allow.
 
-    So no reduction is computed in two parts.
+    So none of the costly ones is computed in two parts.
     """
     program = found.program
     text = "rank {} has {!r} in part {}, but it waits for {} rounds"
-    reductions = {name for name, node in program.of_type(Lambda) if has_reduce(node.expr)}
+    once = {name for name, node in program.arrays.items() if is_costly(node)}
     for part in found.parts:
-        costly = [name for name in computed(found, part) if name in reductions]
+        costly = [name for name in computed(found, part) if name in once]
         sent = [parcel.sent for message in part.sends for parcel in message.parcels]
         for name in (*part.stores, *sent, *costly):
             hold(rounds[name] == part.number, text, program.rank, name, part.number, rounds[name])

@@ -6,14 +6,12 @@ import os
 import sys
 
 import h5py
-import loopy as lp
 import numpy as np
 import pymbolic.primitives as prim
 import pytato as pt
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pytato.loopy import call_loopy
 
 import aotato
 import nodes_table
@@ -146,12 +144,6 @@ x_int, x_bool = placeholder("x", (3,), "int32"), placeholder("b", (3,), "bool")
 i = prim.Variable("_0")
 
 
-def doubled_by_loopy():
-    arguments = [lp.GlobalArg(name, None, shape=(3,)) for name in "xy"]
-    kernel = lp.make_kernel("{[i]: 0<=i<3}", "y[i] = 2*x[i]", arguments, lang_version=(2018, 2))
-    return call_loopy(kernel, {"x": x_int})["y"]
-
-
 REFUSED = {
     "an integer to a negative power": (lambda: x_int**-1, "IndexLambda: numpy has no such operation: .* power -1"),
     "bits of a float": (lambda: pt.zeros((3,), "float32") & 1.5, "IndexLambda: numpy has no such operation"),
@@ -163,7 +155,6 @@ REFUSED = {
     ),
     "an unknown dtype": (lambda: placeholder("x", (3,), "longdouble") + 1, "Placeholder: dtype .* is none of"),
     "the maximum of nothing": (lambda: pt.amax(pt.zeros((3, 0)), axis=1), "IndexLambda: .*max over no elements"),
-    "a loopy kernel": (doubled_by_loopy, "LoopyCallResult is not supported"),
     "a symbolic size": (lambda: placeholder("x", (pt.make_size_param("n"),), "float64") + 1, "size"),
 }
 
