@@ -15,7 +15,7 @@ import numpy as np
 import pymbolic.primitives as prim
 
 from aotato.emit import ranges
-from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store
+from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store, array_of, is_local
 from aotato.frontend import dtypes, ir
 from aotato.frontend import expr as ex
 from aotato.frontend.text import expr_text
@@ -37,6 +37,9 @@ _JOINED: dict[str, type] = {
 }
 
 
+Where = Callable[[str, tuple[ex.Expr, ...]], str | None]  # how to name an element that is read; None: it is computed
+
+
 @dataclass
 class _Value:
     """A scalar of the nest: a Lambda's element at an index, or a reduction."""
@@ -53,7 +56,7 @@ class _Value:
 @dataclass
 class _Builder:
     program: ir.Program
-    in_memory: Callable[[str, tuple[ex.Expr, ...]], bool]
+    where: Where
     shape: ir.Shape
     values: dict[str, _Value] = field(default_factory=dict)  # by name, in dependency order
     known: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -66,39 +69,42 @@ def nest(program: ir.Program, results: tuple[str, ...], in_memory: Callable[[str
     """The nest that computes `results`, arrays of one shape, from arrays that are `in_memory`."""
     shape = program.arrays[results[0]].shape
     own = ex.own_index(len(shape))
-    return nest_of(program, shape, tuple((name, own) for name in results), lambda name, indices: in_memory(name))
+
+    def where(name: str, indices: tuple[ex.Expr, ...]) -> str | None:
+        return name if in_memory(name) else None
+
+    return nest_of(program, shape, tuple((name, own) for name in results), where)
 
 
 def nest_of(
     program: ir.Program,
     shape: ir.Shape,
     results: tuple[tuple[str, tuple[ex.Expr, ...]], ...],
-    in_memory: Callable[[str, tuple[ex.Expr, ...]], bool],
+    where: Where,
     shared: bool = True,
 ) -> Nest:
     """The nest over `shape` that computes elements of arrays, each given by indices in terms of the nest's own.
 
-    `in_memory(array, indices)` says whether that element is read rather than computed; a result never is, unless it
-    is no Lambda or was computed before: `in_memory(array, ())`. `shared` allows a group to share a long reduction.
+    `where(array, indices)` names the memory from which that element is read rather than computed; a result never is,
+    unless it was computed before: `where(array, ())`. `shared` allows a group to share a long reduction.
     """
-    builder = _Builder(program, in_memory, shape)
+    builder = _Builder(program, where, shape)
     builder.extents.update({f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(shape)})
     stores = tuple(Store(name, indices, _result(builder, name, indices)) for name, indices in results)
     return _finished(builder, stores, shared)
 
 
 def _result(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
-    if b.in_memory(name, ()):
-        return prim.Subscript(prim.Variable(name), indices)
-    return _value(b, name, indices)
+    memory = b.where(name, ())
+    return _value(b, name, indices) if memory is None else prim.Subscript(prim.Variable(memory), indices)
 
 
 def _element(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
     """Array `name` at `indices`: a read, or the value computed for that index."""
-    node = b.program.arrays[name]
-    if b.in_memory(name, indices) or not isinstance(node, ir.Lambda):
-        return prim.Subscript(prim.Variable(name), tuple(map(_clamped(b, node), range(len(indices)), indices)))
-    return _value(b, name, indices)
+    node, memory = b.program.arrays[name], b.where(name, indices)
+    if memory is None and isinstance(node, ir.Lambda):
+        return _value(b, name, indices)
+    return prim.Subscript(prim.Variable(memory or name), tuple(map(_clamped(b, node), range(len(indices)), indices)))
 
 
 def _value(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
@@ -132,7 +138,7 @@ def _clamped(b: _Builder, node: ir.Node) -> Callable[[int, ex.Expr], ex.Expr]:
 
 def elements(program: ir.Program, array: str) -> ranges.Range | None:
     """The smallest and largest element of an integer constant."""
-    node = program.arrays.get(array)
+    node = program.arrays.get(array_of(array))
     if not isinstance(node, ir.Const) or node.dtype.kind not in "iu":
         return None
     if node.digest not in _RANGES:
@@ -451,7 +457,7 @@ def arrays_read(nest: Nest) -> list[str]:
     found: dict[str, None] = {}
     for item in (*nest.statements, *nest.stores):
         for node in ex.walk(item.expr):
-            if isinstance(node, prim.Subscript):
+            if isinstance(node, prim.Subscript) and not is_local(node.aggregate.name):
                 found[node.aggregate.name] = None
     return list(found)
 
@@ -480,7 +486,7 @@ def explicit_dtype(expr: ex.Expr, program: ir.Program, value: Callable[[str], ir
         case prim.Variable():
             return value(expr.name) or np.dtype("int64")
         case prim.Subscript():
-            return program.arrays[expr.aggregate.name].dtype
+            return program.arrays[array_of(expr.aggregate.name)].dtype
         case prim.Comparison() | prim.LogicalAnd() | prim.LogicalOr() | prim.LogicalNot():
             return np.dtype(bool)
         case ex.Cast():

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from aotato.emit import bundle, dump, opencl
+from aotato.emit import bundle, dump
 from aotato.emit.aliases import resolved
+from aotato.emit.joined import joined
 from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
+from aotato.emit.rewritten import rewritten
 from aotato.emit.schedule import Emitted, emit
-from aotato.emit.stages import staged
+from aotato.emit.sharing import Cache
 from aotato.emit.target import Target, chosen
-from aotato.emit.transposed import transposed
 from aotato.emit.view import Drawn, drawn
 from aotato.frontend import interpret, ir
 from aotato.frontend.adapter.trace import Traced, trace
@@ -125,24 +126,27 @@ def _entry(
     on_device: frozenset[str],
     carry: Mapping[str, str],
 ) -> bundle.EntryParts:
-    programs = dataclasses.replace(traced.programs, ranks=tuple(map(transposed, traced.programs.ranks)))
-    traced = dataclasses.replace(traced, programs=programs)
+    programs = traced.programs
     dump.write(1, f"{name}-programs", dump.programs_text(programs))
     check(programs)
+    say(f"{name}: rewriting")
+    tests = _tests(traced, say)
+    programs = rewritten(programs)
     say(f"{name}: partitioning")
-    partitions = [resolved(part) for part in partition(staged(programs))]
+    partitions = [resolved(part) for part in partition(programs)]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
+    together = [joined(part) for part in partitions]
     emitted: dict[str, list[Emitted]] = {}
-    cache = opencl.Cache()
+    cache = Cache()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
-        emitted[target.name] = [emit(p, programs.size, target, contract, on_device, cache) for p in partitions]
+        emitted[target.name] = emit(together, target, contract, on_device, cache)
         schedules = [e.schedule for e in emitted[target.name]]
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))
         dump.write(4, f"{name}-{target.name}-schedules", "\n".join(map(dump.schedule_text, schedules)))
         prove(schedules, carry)
-    return bundle.EntryParts(doc, traced, emitted, on_device, _tests(traced, say))
+    return bundle.EntryParts(doc, dataclasses.replace(traced, programs=programs), emitted, on_device, tests)
 
 
 def _tests(traced: Traced, say: Report) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:

@@ -46,12 +46,21 @@ class _Written:
     local_bytes: int
 
 
-def launches(
+@dataclass(frozen=True)
+class Launched:
+    """A call: launches, sources by digest, and temporaries of its own."""
+
+    launches: tuple[sch.Launch, ...]
+    texts: Mapping[str, str]
+    scratch: tuple[sch.Buffer, ...]
+
+
+def launched(
     call: Call, program: ir.Program, home: Mapping[str, Place], target: Target, contract: bool, cache: dict[Any, Any]
-) -> tuple[list[tuple[sch.Launch, str]], list[sch.Buffer]]:
-    """Launches with their sources, and temporaries of the call's own. Raises TargetError if it cannot be written."""
+) -> Launched:
+    """Where all arrays lie is known from `home`. Raises TargetError if the call cannot be written."""
     if not any(ir.size(program.arrays[array].shape) for array in call.writes):
-        return [], []
+        return Launched((), {}, ())
     passed = [*zip(call.kernel.inputs, call.reads, strict=True), *zip(call.kernel.results, call.results, strict=True)]
     places = {argument.name: home[array] for argument, array in passed if array}
     written = _written(call.kernel, places, contract, cache)
@@ -62,7 +71,7 @@ def launches(
     dtypes = {argument.name: argument.dtype.name for argument, _ in passed}
     own = [name for name in sizes if name not in places]
     scratch = {name: sch.Buffer(f"temporary:{call.writes[0]}.{name}", "temporary", sizes[name]) for name in own}
-    rows = []
+    launches, texts = [], {}
     for piece in written.pieces:
         moved = {mode: sum(sizes[name] for name, m in piece.arguments if m == mode and not _by_value(places, name))
                  for mode in "rw"}
@@ -71,11 +80,11 @@ def launches(
             _argument(places.get(name) or Place(scratch[name].name), dtypes.get(name, "uint8"), mode)
             for name, mode in piece.arguments
         )
-        launch = sch.Launch(digest, call.name, call.part, arguments, piece.global_size, piece.local_size,
-                            moved["r"], moved["w"], 0, written.local_bytes)
-        rows.append((launch, piece.text.replace(_NAME, f"aotato_{digest[:12]}")))
-    used = {argument.buffer for launch, _ in rows for argument in launch.arguments}
-    return rows, [buffer for buffer in scratch.values() if buffer.name in used]
+        launches.append(sch.Launch(digest, call.name, call.part, arguments, piece.global_size, piece.local_size,
+                                   moved["r"], moved["w"], 0, written.local_bytes))
+        texts[digest] = piece.text.replace(_NAME, f"aotato_{digest[:12]}")
+    used = {argument.buffer for launch in launches for argument in launch.arguments}
+    return Launched(tuple(launches), texts, tuple(buffer for buffer in scratch.values() if buffer.name in used))
 
 
 def _by_value(places: Mapping[str, Place], name: str) -> bool:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
-from aotato.emit.axes import batch_axes
+from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Call, Kernel, Nest
+from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
-from aotato.frontend.parts import Part, Partition
+from aotato.frontend.parts import Part
 
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
@@ -45,53 +46,47 @@ class _PartPlan:
     each: bool = False  # a kernel for every array
 
 
-def fuse(partition: Partition, local_bytes: int = 0, inline: bool = True) -> Fused:
+def fuse(joined: Joined, batch: Mapping[str, int], target: Target, inline: bool = True) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
-    `local_bytes` of local memory allow kernels over blocks of elements; 0 switches them off. Without `inline`, every
-    array gets memory and a kernel of its own.
+    `batch` is the rank's row of `axes.batch_axes`: kernels over blocks of elements; without, array by array.
+    Without `inline`, every array gets memory and a kernel of its own.
     """
-    program = partition.program
-    batch = batch_axes(program, [output.array for output in program.outputs if _computed(program, output.array)])
-    stored: set[str] = set()
+    partition = joined.partition
+    stored = {joint.array for joint in joined.joints if not joint.outgoing}
     kernels: list[Kernel | Call] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        roots = _roots(program, part)[1]
-        closure = frozenset(ir.computed_below(program, roots, stored))
         made: Sequence[Kernel | Call]
-        if inline and all(_computed(program, name) for name in closure):
-            plan, made = _part(partition, part, frozenset(stored), batch, local_bytes)
+        if inline:
+            plan, made = _part(joined, part, frozenset(stored), batch, target)
         else:
-            plan = _plan(partition, part, frozenset(stored), {}) if inline else _apart(program, part, closure)
-            made = _kernels(program, plan, frozenset(stored))
+            plan = _apart(joined, part, frozenset(stored))
+            made = _kernels(partition.program, plan, frozenset(stored))
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
     return Fused(tuple(kernels), tuple(temporaries))
 
 
-def _computed(program: ir.Program, name: str) -> bool:
-    return isinstance(program.arrays[name], ir.Lambda)
-
-
 def _part(
-    partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> tuple[_PartPlan, Sequence[Kernel | Call]]:
     """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
-    program = partition.program
-    if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
-        plan = _plan(partition, part, stored, batch)
-        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
+    program = joined.partition.program
+    computed = ir.computed_below(program, _roots(joined, part)[1], stored)
+    called = any(isinstance(program.arrays[name], ir.LoopyCall) for name in computed)
+    if batch and part.stores and all(name in batch for name in part.stores) and not called:
+        plan = _plan(joined, part, stored, batch)
+        kernels = _block_kernels(program, plan, stored, batch, target)
         if kernels is not None:
             return plan, kernels
-    plan = _plan(partition, part, stored, {})
+    plan = _plan(joined, part, stored, {})
     return plan, _kernels(program, plan, stored)
 
 
-def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
-    program = partition.program
-    urgent, roots = _roots(program, part)
+def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
+    program, (urgent, roots) = joined.partition.program, _roots(joined, part)
     closure = frozenset(ir.computed_below(program, roots, stored))
     readers = _readers(program, closure, roots)
     if batch:
@@ -102,19 +97,23 @@ def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mappi
     return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, frozenset(costly)))
 
 
-def _roots(program: ir.Program, part: Part) -> tuple[tuple[str, ...], dict[str, None]]:
+def _roots(joined: Joined, part: Part) -> tuple[tuple[str, ...], dict[str, None]]:
     """What leaves the part in messages and reductions; and that with what it stores."""
-    sent = [parcel.sent for message in part.sends for parcel in message.parcels]
+    program, together = joined.partition.program, send_names(joined.joints)
+    names = [(message.batch, parcel.sent) for message in part.sends for parcel in message.parcels]
+    sent = [together.get(key, key[1]) for key in names]
     reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
     urgent = tuple(dict.fromkeys([*sent, *reduced]))
     return urgent, dict.fromkeys([*urgent, *part.stores])
 
 
-def _apart(program: ir.Program, part: Part, closure: frozenset[str]) -> _PartPlan:
+def _apart(joined: Joined, part: Part, stored: frozenset[str]) -> _PartPlan:
     """Every array in memory."""
+    program, (urgent, roots) = joined.partition.program, _roots(joined, part)
+    closure = frozenset(ir.computed_below(program, roots, stored))
     materialised = tuple(name for name in program.arrays if name in closure and name not in part.stores)
     level = _levels(program, closure, closure)
-    return _PartPlan(part, _roots(program, part)[0], part.stores, materialised, level, each=True)
+    return _PartPlan(part, urgent, part.stores, materialised, level, each=True)
 
 
 def _readers(
@@ -198,7 +197,7 @@ def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> li
 
 
 def _block_kernels(
-    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> list[Kernel] | None:
     """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
     own = {*plan.materialised, *plan.stores}
@@ -216,7 +215,7 @@ def _block_kernels(
             if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
-                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), local_bytes)
+                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), target)
                 if made is None:
                     return None
                 kernels.append(made)
@@ -251,7 +250,7 @@ def _by_level(
     own = {*plan.materialised, *plan.stores}
     kernels: list[Kernel | Call] = []
     ready = set(stored)
-    calls = [name for name in names if name in plan.level and not _computed(program, name)]
+    calls = [name for name in names if name in plan.level and not isinstance(program.arrays[name], ir.Lambda)]
     # A sent array that is read, not computed, can be packed at any level: with the last, beside computed ones
     top = max((plan.level[name] + (name in calls and name in plan.urgent) for name in names if name in plan.level),
               default=0)

@@ -3,7 +3,8 @@
 A kernel is a few nests side by side, each with its own index space, run by one launch. Inside a nest every
 work-item (or, for a `grouped` nest, every work-group) computes one element of each of the nest's results.
 Expressions are those of `frontend.expr`, but a read names the array itself: `Subscript(Variable("v3"), ...)`, and
-a variable is an own index `_0`, a loop index or an earlier statement's name. No memory layout, no loopy.
+a variable is an own index `_0`, a loop index or an earlier statement's name; `~v3` is v3 in local memory. No memory
+layout, no loopy.
 """
 
 from __future__ import annotations
@@ -59,6 +60,17 @@ class Store:
 
 Statement = Assign | Accumulate
 
+LOCAL = "~"  # in front of an array's name: its copy in local memory
+
+
+def is_local(name: str) -> bool:
+    return name.startswith(LOCAL)
+
+
+def array_of(name: str) -> str:
+    """The array that a read names, in whatever memory."""
+    return name.removeprefix(LOCAL)
+
 
 @dataclass(frozen=True)
 class Nest:
@@ -77,15 +89,19 @@ class Local:
 
     array: str
     axis: int
+    slot: int  # arrays of one slot share bytes: the last read of one comes before the first write of the next
+    stride: int  # from element to element: the array's extents behind the batch axis, or a little more
 
 
 @dataclass(frozen=True)
 class Block:
-    """A group computes `size` of `elements` elements: axis 0 of every nest. Nests follow each other."""
+    """A group of `lanes` work-items computes `size` of `elements` elements: axis 0 of every nest, nest after nest."""
 
     elements: int
     size: int
+    lanes: int
     local: tuple[Local, ...]
+    kept: frozenset[str] = frozenset()  # arrays that work-items keep in registers from one nest to another: `~` too
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,7 @@ order. All nests of a kernel share the launch; each guards its own extent.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import islpy as isl
@@ -18,80 +15,51 @@ import numpy as np
 import pymbolic.primitives as prim
 
 from aotato.emit import dialect
-from aotato.emit.names import Arguments, Place
-from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Nest
+from aotato.emit.draft import Draft
+from aotato.emit.names import Arguments, Place, loopy_arguments
+from aotato.emit.nest import Accumulate, Assign, Block, Kernel, Local, Nest, Store
 from aotato.emit.scalars import Scalars
+from aotato.emit.slots import bytes_of_element, kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
 
-MOST_LANES = 256  # work-items of a group that computes a block of elements
-
 CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 
 
-@dataclass(frozen=True)
-class Source:
-    """A kernel ready to ship: OpenCL C, its digest, and what to pass and launch."""
-
-    text: str
-    digest: str
-    arguments: tuple[tuple[str, str, str, int], ...]  # (buffer, dtype, "r" | "w" | "v" by value, element of a value)
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    local_bytes: int
-
-
-class Cache:
-    """Sources already written: ranks that need the same kernel pay for loopy once."""
-
-    def __init__(self) -> None:
-        self.texts: dict[Any, str] = {}
-        self.calls: dict[Any, Any] = {}  # for `calls.launches`
-
-    def write(
-        self,
-        kernel: Kernel,
-        program: ir.Program,
-        read_at: Mapping[str, Place],
-        write_at: Mapping[str, tuple[Place, ...]],
-        group_size: int,
-        contract: bool = False,
-    ) -> Source:
-        """The source of `kernel`; `read_at` and `write_at` say where arrays lie in memory."""
-        arguments = Arguments(program, read_at, write_at)
-        writer = _Writer(arguments, _lanes(kernel, group_size), _index_dtype(kernel, program, read_at))
-        if kernel.block is not None:
-            writer.begin_block(kernel.block, program)
-        for nest in kernel.nests:
-            writer.nest(nest, program)
-        key = writer.key(contract)
-        if key not in self.texts:
-            self.texts[key] = _code(writer, contract)
-        return _source(writer, self.texts[key])
+def draft(
+    kernel: Kernel,
+    program: ir.Program,
+    read_at: Mapping[str, Place],
+    write_at: Mapping[str, tuple[Place, ...]],
+    group_size: int,
+) -> Draft:
+    """What loopy will write `kernel` from; `read_at` and `write_at` say where arrays lie in memory."""
+    arguments = Arguments(program, read_at, write_at)
+    writer = _Writer(arguments, _lanes(kernel, group_size), _index_dtype(kernel, program, read_at))
+    writer.begin(kernel)
+    if kernel.block is not None:
+        writer.begin_block(kernel.block, program)
+    for nest in kernel.nests:
+        writer.nest(nest, program)
+    return writer.draft()
 
 
 def _lanes(kernel: Kernel, group_size: int) -> int:
     """Work-items of a group: no more than the largest nest has elements, which is what loopy would require too."""
     if kernel.block is not None:
-        work = kernel.block.size * ir.size(kernel.nests[-1].shape[1:])
-        return work if work <= MOST_LANES else group_size
+        return kernel.block.lanes
     if any(nest.grouped for nest in kernel.nests):
         return group_size
     return min(group_size, max(ir.size(nest.shape) for nest in kernel.nests))
 
 
-def _source(writer: _Writer, text: str) -> Source:
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return Source(
-        text.replace("aotato_kernel", f"aotato_{digest[:12]}"),
-        digest,
-        writer.arguments.table(),
-        (max(writer.groups) * writer.group_size,),
-        (writer.group_size,),
-        writer.local_bytes,
-    )
+def _groups(kernel: Kernel, group_size: int) -> int:
+    if kernel.block is not None:
+        return -(-kernel.block.elements // kernel.block.size)
+    sizes = ((ir.size(nest.shape), nest.grouped) for nest in kernel.nests)
+    return max(elements if grouped else -(-elements // group_size) for elements, grouped in sizes)
 
 
 def _index_dtype(kernel: Kernel, program: ir.Program, read_at: Mapping[str, Place]) -> Any:
@@ -112,47 +80,67 @@ class _Writer:
         self.tags: dict[str, str] = {}
         self.priorities: list[tuple[str, ...]] = []
         self.functions: dict[str, Any] = {}
-        self.groups: list[int] = []
+        self.groups = 0
         self.local_bytes = 0
         self.complex = False
         self.nests = 0
         self.block: Block | None = None
-        self.local: dict[str, int] = {}  # array in local memory -> its batch axis
+        self.local: dict[str, Local] = {}
         self.local_written: dict[str, set[str]] = {}
+        self.kept: dict[tuple[str, tuple[ex.Expr, ...]], str] = {}  # element in registers -> temporary
+        self.slot_used: dict[int, dict[str, set[str]]] = {}  # slot -> array -> instructions that write or read it
+
+    def begin(self, kernel: Kernel) -> None:
+        """One set of groups for all nests; each guards its own extent, so that the bound of a group is one number."""
+        self.groups = _groups(kernel, self.group_size)
+        self.domains.append(f"{{ [g, l] : 0 <= l < {self.group_size} and 0 <= g < {self.groups} }}")
+        self.tags |= {"g": "g.0", "l": "l.0"}
 
     def begin_block(self, block: Block, program: ir.Program) -> None:
-        """One set of groups for all nests, and the arrays that they share."""
+        """The arrays in local memory that all nests share."""
         self.block = block
-        groups = -(-block.elements // block.size)
-        self.domains.append(f"{{ [g, l] : 0 <= l < {self.group_size} and 0 <= g < {groups} }}")
-        self.tags |= {"g": "g.0", "l": "l.0"}
-        self.groups.append(groups)
+        self.local_written |= {array: set() for array in sorted(block.kept)}
+        sizes: dict[int, int] = {}
         for local in block.local:
             node = program.arrays[local.array]
-            kept = np.dtype({"bool": "uint8", "float16": "float32"}.get(node.dtype.name, node.dtype.name))
-            count = ir.size(node.shape) // block.elements * block.size
-            self.local[local.array] = local.axis
+            self.local[local.array] = local
             self.local_written[local.array] = set()
-            self.local_bytes += count * kept.itemsize
+            count = block.size * bytes_of_element(program, {local.array: local.axis}, local.array)
+            sizes[local.slot] = max(sizes.get(local.slot, 0), count)
+        self.local_bytes += sum(sizes.values())
+        for slot, nbytes in sizes.items():
+            node = program.arrays[next(local.array for local in block.local if local.slot == slot)]
+            kept = kept_dtype(node.dtype)
+            self.slot_used[slot] = {}
             self.temporaries.append(
                 lp.TemporaryVariable(
-                    f"s_{local.array}", kept, shape=(count,), address_space=lp.AddressSpace.LOCAL
+                    f"s{slot}", kept, shape=(nbytes // kept.itemsize,), address_space=lp.AddressSpace.LOCAL
                 )
             )
 
-    def key(self, contract: bool) -> Any:
-        """All that the text depends on."""
-        return (
+    def use_slot(self, array: str, instruction: str) -> None:
+        """`instruction` writes or reads `array` in local memory."""
+        self.slot_used[self.local[array].slot].setdefault(array, set()).add(instruction)
+
+    def before_slot(self, array: str) -> frozenset[str]:
+        """What must be done before `array` is written: all uses of other arrays in its bytes."""
+        used = self.slot_used[self.local[array].slot]
+        return frozenset(i for other, instructions in used.items() if other != array for i in instructions)
+
+    def draft(self) -> Draft:
+        return Draft(
             tuple(self.domains),
-            tuple(map(_instruction_text, self.instructions)),
-            tuple((t.name, str(t.dtype), t.shape, str(t.address_space)) for t in self.temporaries),
+            tuple(self.instructions),
+            tuple(self.temporaries),
             tuple(sorted(self.tags.items())),
             tuple(self.priorities),
-            tuple(sorted(self.functions)),
-            tuple((name, dtype, mode) for (_, dtype, mode, _), name in self.arguments.names.items()),
-            str(self.index_dtype),
+            tuple(sorted(self.functions.items())),
+            self.arguments.table(),
+            self.index_dtype,
             self.complex,
-            contract,
+            (self.groups * self.group_size,),
+            (self.group_size,),
+            self.local_bytes,
         )
 
     def nest(self, nest: Nest, program: ir.Program) -> None:
@@ -166,9 +154,9 @@ class _NestWriter:
     def __init__(self, out: _Writer, nest: Nest, program: ir.Program, number: int) -> None:
         self.out, self.spec, self.program, self.number = out, nest, program, number
         self.block = out.block
-        self.turn = f"i{number}"  # in a block: the sequential loop over elements beyond the number of lanes
-        self.group, self.lane = ("g", "l") if self.block else (f"g{number}", f"l{number}")
-        self.parallel = frozenset({self.group, self.lane, *([self.turn] if self.block else [])})
+        self.turn = f"i{number}"  # the sequential loop over elements beyond the number of lanes; once without a block
+        self.group, self.lane = "g", "l"
+        self.parallel = frozenset({"g", "l"} if nest.grouped else {"g", "l", self.turn})
         self.written: dict[str, frozenset[str]] = {}  # value -> instructions that complete it
         self.loops: dict[str, tuple[str, ...]] = {}  # loop -> itself and what it was split into, outermost first
         self.scalars = Scalars(self, out, program)
@@ -178,7 +166,7 @@ class _NestWriter:
         """The flat number of the nest's element."""
         group = prim.Variable(self.group)
         if self.block:
-            return group * (self.block.size * ir.size(self.spec.shape[1:])) + self.place
+            return group * self.work + self.place
         if self.spec.grouped:
             return group
         return group * self.out.group_size + prim.Variable(self.lane)
@@ -188,21 +176,23 @@ class _NestWriter:
         """The flat number of the nest's element within its block."""
         return prim.Variable(self.turn) * self.out.group_size + prim.Variable(self.lane)
 
+    @property
+    def work(self) -> int:
+        """Elements of the nest in a block."""
+        assert self.block is not None
+        return self.block.size * ir.size(self.spec.shape[1:])
+
     def _declare_space(self) -> None:
         elements, size = ir.size(self.spec.shape), self.out.group_size
         if self.block:
             own = f"{size}*{self.turn} + {self.lane}"
-            work = self.block.size * ir.size(self.spec.shape[1:])
-            space = f"0 <= {self.turn} and {own} < {work} and {own} + {work}*{self.group} < {elements}"
-            self.out.domains.append(f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
-            return
-        if self.spec.grouped:
-            space = f"0 <= {self.lane} < {size} and 0 <= {self.group} < {elements}"
+            space = f"0 <= {self.turn} and {own} < {self.work} and {own} + {self.work}*{self.group} < {elements}"
+        elif self.spec.grouped:
+            return  # its elements are the groups: barriers must not stand under a condition
         else:
-            space = f"0 <= {self.lane} < {size} and 0 <= {self.lane} + {size}*{self.group} < {elements}"
-        self.out.domains.append(f"{{ [{self.group}, {self.lane}] : {space} }}")
-        self.out.tags |= {self.group: "g.0", self.lane: "l.0"}
-        self.out.groups.append(elements if self.spec.grouped else -(-elements // size))
+            space = f"0 <= {self.turn} < 1 and {size}*{self.group} + {self.lane} < {elements}"
+        # Before all loops: loopy takes a domain without parameters that comes earlier for one around it
+        self.out.domains.insert(1 + self.number, f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
 
     def write(self) -> None:
         self._declare_space()
@@ -223,16 +213,27 @@ class _NestWriter:
         return f"n{self.number}_{value}"
 
     def instruct(
-        self, target: ex.Expr, expr: ex.Expr, loops: tuple[str, ...], after: frozenset[str], predicate: Any = None
+        self,
+        target: ex.Expr,
+        expr: ex.Expr,
+        loops: tuple[str, ...],
+        after: frozenset[str],
+        predicate: Any = None,
+        before_slot: frozenset[str] = frozenset(),
     ) -> str:
+        """`after`: instructions whose results it needs; `before_slot`: those that use what it overwrites."""
         ident = f"i{len(self.out.instructions)}"
+        for array, written in self.out.local_written.items():
+            if array in self.out.local and not written.isdisjoint(after):
+                self.out.use_slot(array, ident)
         self.out.instructions.append(
             lp.Assignment(
                 target,
                 expr,
                 id=ident,
                 within_inames=self.parallel | self._inames(loops),
-                depends_on=after,
+                within_inames_is_final=True,
+                depends_on=after | before_slot,
                 predicates=frozenset({predicate}) if predicate is not None else frozenset(),
             )
         )
@@ -281,7 +282,7 @@ class _NestWriter:
                 end = f"{step}*({reached}){f' + {lane}' if lane else ''} < {upper - lower}"
             outside = [*([lane] if lane else []), *names[:depth]]
             self.out.domains.append(f"[{', '.join(outside)}] -> {{ [{iname}] : 0 <= {iname} and {end} }}")
-        outer = (*((self.turn,) if self.block else ()), *(i for parent in parents for i in self.loops[parent]))
+        outer = (*(() if self.spec.grouped else (self.turn,)), *(i for parent in parents for i in self.loops[parent]))
         self.loops[name] = names
         if len(outer) + len(names) > 1:
             self.out.priorities.append((*outer, *names))
@@ -354,11 +355,11 @@ class _NestWriter:
             terms = [self.scalars.join(statement.op, statement.dtype, a, b) for a, b in pairs]
         return terms[0]
 
-    def _store(self, index: int, store: Any) -> None:
+    def _store(self, index: int, store: Store) -> None:
         expr, after = self.scalars.written(store.expr)
         places = self.out.arguments.write_at.get(store.array, ())
         dtype = self.program.arrays[store.array].dtype
-        in_local = store.array in self.out.local
+        in_local = store.array in self.out.local_written
         if len(places) + in_local > 1 and not ex.is_leaf(expr):
             name = f"n{self.number}_s{index}"
             self.declare(name, self.scalars.value_dtype(dtype))
@@ -366,10 +367,7 @@ class _NestWriter:
             expr = prim.Variable(name)
         once = prim.Comparison(prim.Variable(self.lane), "<", 1) if self.spec.grouped else None
         if in_local:
-            cell = prim.Subscript(
-                prim.Variable(f"s_{store.array}"), (self.scalars.local_flat(store.array, store.indices, set()),)
-            )
-            self.out.local_written[store.array].add(self.instruct(cell, expr, (), after))
+            self._store_here(store, expr, after)
         before: set[str] = set()
         position = self.scalars.flat(self.program.arrays[store.array].shape, store.indices, before)
         after |= before
@@ -380,43 +378,43 @@ class _NestWriter:
             self.instruct(target, self.scalars.stored(expr, dtype), (), after, once)
 
 
-def _instruction_text(instruction: Any) -> str:
-    after, inside = sorted(instruction.depends_on), sorted(instruction.within_inames)
-    what = " ".join(map(_whole_text, (instruction.assignee, instruction.expression, *instruction.predicates)))
-    return f"{what} {inside} {after}"
+    def _store_here(self, store: Store, expr: ex.Expr, after: frozenset[str]) -> None:
+        """Into local memory, or registers that a later nest of the same index space reads."""
+        if store.array in self.out.local:
+            before: set[str] = set()
+            cell = self.scalars.local_cell(store.array, store.indices, before)
+            ident = self.instruct(cell, expr, (), after | before, None, self.out.before_slot(store.array))
+            self.out.use_slot(store.array, ident)
+        else:
+            name = self.out.kept.setdefault((store.array, store.indices), f"k{len(self.out.kept)}")
+            assert self.work <= self.out.group_size, "a work-item keeps the elements of one turn only"
+            self.declare(name, self.scalars.value_dtype(self.program.arrays[store.array].dtype))
+            ident = self.instruct(prim.Variable(name), expr, (), after)
+        self.out.local_written[store.array].add(ident)
 
 
-def _whole_text(expr: Any) -> str:
-    """Class and fields of every node: pymbolic's repr leaves out what lies deep, numpy 1's the dtype of a scalar."""
-    if isinstance(expr, prim.ExpressionNode):
-        fields = (_whole_text(getattr(expr, field.name)) for field in dataclasses.fields(expr))
-        return f"{type(expr).__name__}({', '.join(fields)})"
-    if isinstance(expr, tuple):
-        return f"({', '.join(map(_whole_text, expr))})"
-    return f"{type(expr).__name__} {expr!r}"
-
-
-def _code(writer: _Writer, contract: bool) -> str:
+def code(draft: Draft, contract: bool) -> str:
     """Build loopy's kernel and print it."""
-    kinds = {np.dtype(dtype).kind for _, dtype, _, _ in writer.arguments.names}
-    target = dialect.ComplexTarget() if writer.complex or "c" in kinds else dialect.Target()
+    kinds = {np.dtype(dtype).kind for _, dtype, _, _ in draft.arguments}
+    target = dialect.ComplexTarget() if draft.complex or "c" in kinds else dialect.Target()
     unit = lp.make_kernel(
-        [isl.BasicSet(domain) for domain in writer.domains],
-        writer.instructions,
-        [*writer.arguments.loopy(), *writer.temporaries],
+        [isl.BasicSet(domain) for domain in draft.domains],
+        list(draft.instructions),
+        [*loopy_arguments(draft.arguments, draft.parameters), *draft.temporaries],
         name="aotato_kernel",
         target=target,
         lang_version=(2018, 2),
-        index_dtype=writer.index_dtype,
+        index_dtype=draft.index_dtype,
         preambles=[] if contract else [("00_contract", CONTRACT_OFF)],
-        silenced_warnings=["write_race*", "*_dependency*"],
-        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it
-        options=lp.Options(enforce_array_accesses_within_bounds="no_check"),
+        silenced_warnings=["write_race*", "*_dependency*", "variable_access_ordered"],
+        # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it; that stores to
+        # different components go to different places it cannot tell
+        options=lp.Options(enforce_array_accesses_within_bounds="no_check", enforce_variable_access_ordered=False),
     )
-    for name in sorted(writer.functions):
-        unit = lp.register_callable(unit, name, writer.functions[name], redefining_not_ok=False)
-    unit = lp.tag_inames(unit, writer.tags)
-    for order in writer.priorities:
+    for name, function in draft.functions:
+        unit = lp.register_callable(unit, name, function, redefining_not_ok=False)
+    unit = lp.tag_inames(unit, dict(draft.tags))
+    for order in draft.priorities:
         unit = lp.prioritize_loops(unit, ",".join(order))
     with np.errstate(over="ignore"):  # loopy negates the literals of comparisons, unsigned ones too
         return str(lp.generate_code_v2(unit).device_code())

@@ -11,10 +11,13 @@ from loopy.symbolic import TypeCast
 from aotato.emit import complex_functions, functions, ranges
 from aotato.emit.axes import lanes
 from aotato.emit.body import elements, explicit_dtype
+from aotato.emit.nest import array_of, is_local
+from aotato.emit.slots import kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 _BINARY = {prim.FloorDiv: "floordiv", prim.Remainder: "mod"}
+IN_BLOCK = -1  # the axis of an element's number within its block
 _MINMAX = {prim.Min: "min", prim.Max: "max"}
 
 
@@ -31,7 +34,7 @@ class Scalars:
         """The dtype that a value has in registers."""
         if dtype.kind == "c":
             self.out.complex = True
-        return np.dtype({"bool": "uint8", "float16": "float32"}.get(dtype.name, dtype.name))
+        return kept_dtype(dtype)
 
     def written(self, expr: ex.Expr) -> tuple[ex.Expr, frozenset[str]]:
         """`expr` for loopy, and the instructions it must come after."""
@@ -111,25 +114,33 @@ class Scalars:
     def _own(self, axis: int, after: set[str]) -> ex.Expr:
         """The nest's own index along an axis, from the flat position, computed once."""
         shape = self.nest.spec.shape
-        if len(shape) == 1:
+        if len(shape) == 1 and axis == 0:
             return self.nest.position
         if axis not in self.own:
-            stride = ir.size(shape[axis + 1 :])
-            flat = self.nest.position
-            value = prim.FloorDiv(flat, stride) if stride > 1 else flat
-            value = prim.Remainder(value, shape[axis]) if axis else value
-            name = self.nest.name(f"x{axis}")
+            before: set[str] = set()
+            if axis == 0 and self.out.block:
+                value = self._own(IN_BLOCK, before) + self.out.block.size * prim.Variable(self.nest.group)
+            else:
+                # Within a block, where numbers are small
+                flat = self.nest.place if self.out.block else self.nest.position
+                stride = ir.size(shape[max(axis, 0) + 1 :])
+                value = prim.FloorDiv(flat, stride) if stride > 1 else flat
+                value = prim.Remainder(value, shape[axis]) if axis > 0 else value
+            name = self.nest.name(f"x{axis}" if axis >= 0 else "e")
             self.nest.declare(name, self.out.index_dtype)
-            self.own[axis] = (name, self.nest.instruct(prim.Variable(name), value, (), frozenset()))
+            instruction = self.nest.instruct(prim.Variable(name), value, (), frozenset(before))
+            self.own[axis] = (name, instruction)
         name, instruction = self.own[axis]
         after.add(instruction)
         return prim.Variable(name)
 
     def _read(self, expr: prim.Subscript, after: set[str]) -> ex.Expr:
-        array = expr.aggregate.name
-        if array in self.out.local:
+        array = array_of(expr.aggregate.name)
+        if is_local(expr.aggregate.name):
             after |= self.out.local_written[array]
-            return prim.Subscript(prim.Variable(f"s_{array}"), (self.local_flat(array, expr.index_tuple, after),))
+            if array not in self.out.local:
+                return prim.Variable(self.out.kept[array, expr.index_tuple])
+            return self.local_cell(array, expr.index_tuple, after)
         argument, first, by_value = self.out.arguments.read(array)
         if by_value:
             half = self.program.arrays[array].dtype == np.float16
@@ -150,24 +161,18 @@ class Scalars:
             terms = self._terms(shape, indices, after)
         return 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
 
-    def local_flat(self, array: str, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """The place of an element of the group's own block in local memory: components, elements, lanes."""
-        block, axis, shape = self.out.block, self.out.local[array], self.program.arrays[array].shape
-        across = lanes(shape, axis)
-        short = tuple(a for a in range(len(shape)) if a != axis and a not in across)
-        extents = (*(shape[a] for a in short), block.size, *(shape[a] for a in across))
-        own = tuple(prim.Variable(f"_{i + 1}") for i in range(len(across)))
-        here = self.nest.spec.shape[1:] == extents[len(short) + 1 :]
-        whole = (*extents[: len(short)], ir.size(extents[len(short) :]))
+    def local_cell(self, array: str, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
+        """An element of the group's own block in local memory: components, elements, lanes."""
+        local, shape = self.out.local[array], self.program.arrays[array].shape
+        across = lanes(shape, local.axis)
+        short = tuple(a for a in range(len(shape)) if a != local.axis and a not in across)
+        whole = (*(shape[a] for a in short), self.out.block.size * local.stride)
         terms = self._terms(whole, (*(indices[a] for a in short), 0), after)
-        if here and tuple(indices[a] for a in across) == own:
-            terms.append(self.nest.place)
-        else:
-            element = self._value(prim.Variable("_0"), after) - block.size * prim.Variable(self.nest.group)
-            rest = self._terms(extents[len(short) + 1 :], tuple(indices[a] for a in across), after)
-            inner = ir.size(extents[len(short) + 1 :])
-            terms += [element if inner == 1 else prim.Product((inner, element)), *rest]
-        return terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+        element = self._own(IN_BLOCK, after)
+        terms.append(element if local.stride == 1 else prim.Product((local.stride, element)))
+        terms += self._terms(tuple(shape[a] for a in across), tuple(indices[a] for a in across), after)
+        flat = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+        return prim.Subscript(prim.Variable(f"s{local.slot}"), (flat,))
 
     def _terms(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> list[ex.Expr]:
         constant, terms = 0, []

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from aotato.emit import account, calls, memory, opencl
-from aotato.emit.fuse import fuse
+from aotato.emit.axes import batch_axes
+from aotato.emit.draft import Draft
+from aotato.emit.fuse import Fused, fuse
+from aotato.emit.joined import Joined
 from aotato.emit.layout import Layout, lay_out
 from aotato.emit.names import Place
 from aotato.emit.nest import Call, Kernel
+from aotato.emit.sharing import Cache, Source
 from aotato.emit.target import Target
 from aotato.frontend import ir
 from aotato.frontend.parts import Partition
@@ -18,38 +25,77 @@ from aotato.runtime_stub import schedule as sch
 
 @dataclass(frozen=True)
 class Emitted:
-    """A rank's entry for a target: its schedule, its kernels, and their sources by digest."""
+    """A rank's entry for a target: its schedule, its kernels, and by digest their sources and the constants in use."""
 
     schedule: sch.Schedule
     kernels: tuple[Kernel | Call, ...]
     sources: Mapping[str, str]
+    constants: Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class _Drafted:
+    """A rank's kernels before they are written, and where its arrays lie."""
+
+    joined: Joined
+    fused: Fused
+    layout: Layout
+    drafts: tuple[tuple[str, Draft], ...]
+    calls: tuple[calls.Launched, ...]
 
 
 def emit(
-    partition: Partition,
-    size: int,
+    partitions: Sequence[Joined],
     target: Target,
     contract: bool,
     on_device: frozenset[str],
-    writer: opencl.Cache,
+    cache: Cache,
     inline: bool = True,
-) -> Emitted:
-    """`partition` has no aliases left; `on_device` as in `lay_out`, `inline` as in `fuse`."""
-    program = partition.program
-    fused = fuse(partition, target.local_bytes, inline)
-    layout = lay_out(partition, fused, on_device)
-    launches: list[sch.Launch] = []
-    sources: dict[str, str] = {}
+) -> list[Emitted]:
+    """All ranks of an entry; `on_device` as in `lay_out`, `inline` as in `fuse`."""
+    batches = batch_axes([joined.partition.program for joined in partitions])
+    drafted = []
+    for joined, batch in zip(partitions, batches, strict=True):
+        fused = fuse(joined, batch, target, inline)
+        drafted.append(_drafted(joined, fused, target, contract, on_device, cache))
+    sources = cache.write([rank.drafts for rank in drafted], contract)
+    return [_emitted(rank, len(drafted), target, row) for rank, row in zip(drafted, sources, strict=True)]
+
+
+def _drafted(
+    joined: Joined, fused: Fused, target: Target, contract: bool, on_device: frozenset[str], cache: Cache
+) -> _Drafted:
+    program = joined.partition.program
+    layout = lay_out(joined, fused, on_device)
+    drafts, launched = [], []
     for kernel in fused.kernels:
         if isinstance(kernel, Call):
-            made, scratch = calls.launches(kernel, program, layout.home, target, contract, writer.calls)
-            layout = replace(layout, buffers=(*layout.buffers, *scratch))
+            launched.append(calls.launched(kernel, program, layout.home, target, contract, cache.calls))
+            continue
+        write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
+        drafts.append((kernel.name, opencl.draft(kernel, program, layout.home, write_at, target.group_size)))
+    layout = replace(layout, buffers=(*layout.buffers, *(buffer for made in launched for buffer in made.scratch)))
+    return _Drafted(joined, fused, layout, tuple(drafts), tuple(launched))
+
+
+def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source]) -> Emitted:
+    partition, program, layout = rank.joined.partition, rank.joined.partition.program, rank.layout
+    written, called = iter(sources), iter(rank.calls)
+    launches: list[sch.Launch] = []
+    for kernel in rank.fused.kernels:
+        if isinstance(kernel, Call):
+            launches.extend(next(called).launches)
         else:
-            made = [_launch(kernel, program, layout, target, contract, writer)]
-        launches.extend(launch for launch, _ in made)
-        sources |= {launch.kernel: source for launch, source in made}
+            launches.append(_launch(kernel, program, layout, next(written)))
     plan = memory.plan(_lifetimes(layout, launches), target.alignment)
-    buffers = tuple(replace(b, offset=plan.offsets.get(b.name, 0)) for b in layout.buffers)
+    outputs = tuple(_output(program, layout, output) for output in program.outputs)
+    used = {a.buffer for launch in launches for a in launch.arguments} | {output.buffer for output in outputs}
+    buffers = tuple(
+        replace(b, offset=plan.offsets.get(b.name, b.offset))
+        for b in layout.buffers
+        if b.kind != "const" or b.name in used
+    )
+    constants = {b.source: program.constants[b.source] for b in buffers if b.kind == "const"}
     schedule = sch.Schedule(
         program.entry,
         program.rank,
@@ -65,24 +111,24 @@ def emit(
         layout.messages,
         layout.reductions,
         _steps(partition, target, launches, layout),
-        tuple(_output(program, layout, output) for output in program.outputs),
+        outputs,
         _untagged(program, layout),
     )
-    return Emitted(schedule, fused.kernels, sources)
+    texts = {source.digest: source.text for source in sources}
+    for made in rank.calls:
+        texts |= made.texts
+    return Emitted(schedule, rank.fused.kernels, texts, constants)
 
 
-def _launch(
-    kernel: Kernel, program: ir.Program, layout: Layout, target: Target, contract: bool, writer: opencl.Cache
-) -> tuple[sch.Launch, str]:
+def _launch(kernel: Kernel, program: ir.Program, layout: Layout, source: Source) -> sch.Launch:
     write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
-    source = writer.write(kernel, program, layout.home, write_at, target.group_size, contract)
     packed = frozenset(name for name in kernel.writes if (kernel.part, name) in layout.packed)
     cost = account.account(kernel, program, layout.home, write_at, packed)
     arguments = tuple(
         sch.Argument(buffer, dtype, "r" if mode == "v" else mode, mode == "v", element)
         for buffer, dtype, mode, element in source.arguments
     )
-    launch = sch.Launch(
+    return sch.Launch(
         source.digest,
         kernel.name,
         kernel.part,
@@ -94,8 +140,8 @@ def _launch(
         cost.flops,
         source.local_bytes,
         cost.identity_copies,
+        source.parameters,
     )
-    return launch, source.text
 
 
 def _destinations(kernel: Kernel, program: ir.Program, layout: Layout, name: str) -> tuple[Place, ...]:
@@ -132,7 +178,7 @@ def _steps(
         for batch in batches:
             each("post", batch, False)
     numbers = sorted({launch.part for launch in launches} | set(batches))
-    packs = {b.name for b in layout.buffers if b.kind in ("send", "reduce")}
+    packs = {b.inside or b.name for b in layout.buffers if b.kind in ("send", "reduce")}
     for number in numbers:
         mine = [(i, launch) for i, launch in enumerate(launches) if launch.part == number]
         last_pack = max((i for i, launch in mine if any(a.buffer in packs and a.mode == "w" for a in launch.arguments)),
