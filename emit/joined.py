@@ -96,6 +96,8 @@ def concatenated(program: ir.Program, node: ir.Lambda) -> tuple[str, ...]:
 
 def _is_shifted(read: prim.Subscript, start: int) -> bool:
     """Whether the read is at `[_0 - start, _1, ...]`."""
+    if not read.index_tuple:
+        return False
     first, *rest = read.index_tuple
     own = ex.own_index(len(rest) + 1)
     if tuple(rest) != own[1:]:

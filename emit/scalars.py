@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Scalars:
         self.dtypes: dict[str, np.dtype[Any]] = {}  # of the nest's values
         self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
         self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
+        self.narrow = False  # whether what is being written is known to fit 32 bits at every step
 
     def value_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype that a value has in registers."""
@@ -93,15 +95,37 @@ class Scalars:
             # loopy's literal would be `real + imag * I`, in which an infinity makes NaNs
             return self._call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
         if ex.is_leaf(expr):
-            return _literal(expr)
+            return int(expr) if self.narrow and isinstance(expr, np.integer) else _literal(expr)
         if isinstance(expr, prim.Subscript):
             return self._read(expr, after)
         if isinstance(expr, prim.Call):
             return self._function(expr, after)
         if isinstance(expr, ex.Cast):
             return self._cast(expr, after)
+        if isinstance(expr, prim.FloorDiv | prim.Remainder):
+            return self._division(expr, after)
+        if isinstance(expr, prim.Comparison) and self._dtype(expr.left) == np.int64:
+            return ex.with_children(expr, self._integers(ex.children(expr), after))
         parts = tuple(self._value(child, after) for child in ex.children(expr))
         return self._operator(expr, parts)
+
+    def _integer(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
+        """`expr`, in 32 bits where the kernel's indices have 32 and every step is known to fit."""
+        return self._integers((expr,), after)[0]
+
+    def _integers(self, exprs: tuple[ex.Expr, ...], after: set[str]) -> tuple[ex.Expr, ...]:
+        before = self.narrow
+        self.narrow = self._fits(exprs)
+        parts = tuple(self._value(expr, after) for expr in exprs)
+        self.narrow = before
+        return parts
+
+    def _fits(self, exprs: tuple[ex.Expr, ...]) -> bool:
+        if self.out.index_dtype != np.int32:
+            return False
+        nodes = (node for expr in exprs for node in _steps(expr))
+        known = (self._range(node) for node in nodes)
+        return all(found is not None and found[0] >= -(2**31) and found[1] < 2**31 for found in known)
 
     def _variable(self, name: str, after: set[str]) -> ex.Expr:
         if name in self.nest.written:
@@ -180,7 +204,7 @@ class Scalars:
             if shape[axis] == 1:
                 continue
             stride = ir.size(shape[axis + 1 :])
-            value = self._value(index, after)
+            value = self._integer(index, after)
             if isinstance(value, int):
                 constant += stride * value
             else:
@@ -199,21 +223,25 @@ class Scalars:
     def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
         value, source = self._value(expr.body, after), self._dtype(expr.body)
         if source == expr.dtype:
-            return value
+            # Indices count as int64 and are kept in the kernel's index type
+            wide = isinstance(expr.body, prim.Variable) and expr.body.name not in self.dtypes and not self.narrow
+            return TypeCast(np.int64, value) if wide and self.out.index_dtype == np.int32 else value
+        if self.narrow and expr.dtype == np.int64 and source.kind in "iu" and source != np.uint32:
+            return value  # C computes shorter integers as int
         if source.kind == "c" and expr.dtype.kind == "b":
             return self._call(functions.binary("ne", source), value, source.type(0))
         if source.kind == "c" and expr.dtype.kind != "c":
             value, source = self._call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
             if source == expr.dtype:
                 return value
+        if expr.dtype == np.float16 and source == np.float64:
+            return self._call(functions.from_half(), self._call(functions.double_to_half(), value))
         if expr.dtype.kind == "b":
             return prim.If(prim.Comparison(value, "!=", _literal(source.type(0))), np.uint8(1), np.uint8(0))
         return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)
 
     def _operator(self, expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
         dtype = self._dtype(expr)
-        if isinstance(expr, prim.FloorDiv | prim.Remainder):
-            return self._division(expr, dtype, parts)
         if isinstance(expr, prim.Min | prim.Max):
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
@@ -249,19 +277,33 @@ class Scalars:
             result = self._call(functions.binary(op, self.value_dtype(dtype)), result, part)
         return result
 
-    def _division(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
+    def _division(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
         """C's own division where both operands are known not to be negative: the common case of indices."""
-        top, bottom = ex.children(expr)
-        over, under = self._range(top), self._range(bottom)
+        operands, dtype = ex.children(expr), self._dtype(expr)
+        parts = self._integers(operands, after) if dtype == np.int64 else tuple(self._value(o, after) for o in operands)
+        if dtype == np.int64 and self._fits(operands):
+            dtype = np.dtype(np.int32)
+        over, under = map(self._range, operands)
         op = _BINARY[type(expr)]
         if over and under and over[0] >= 0 and under[0] > 0:
             op = "div" if op == "floordiv" else "rem"
-        return self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
+        elif op == "mod" and over and under and 0 < under[0] == under[1]:
+            op = "wrap" if -under[0] <= over[0] and over[1] < 2 * under[0] else op
+        result = self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
+        return self._wrapped(result, dtype) if dtype == np.float16 else result
 
     def _range(self, expr: ex.Expr) -> ranges.Range | None:
         known = {f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(self.nest.spec.shape)}
         known |= {loop.name: (loop.lower, max(loop.lower, loop.upper - 1)) for loop in self.nest.spec.loops}
         return ranges.range_of(expr, known, lambda array: elements(self.program, array))
+
+
+def _steps(expr: ex.Expr) -> Iterator[ex.Expr]:
+    """Every node of an index expression but what arrays are read at."""
+    yield expr
+    if not isinstance(expr, prim.Subscript):
+        for child in ex.children(expr):
+            yield from _steps(child)
 
 
 def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
