@@ -1,7 +1,7 @@
 """Kernels before they are written: index spaces, loops, and statements over scalars.
 
 A kernel is a few nests side by side, each with its own index space, run by one launch. Inside a nest every
-work-item (or, for a `grouped` nest, every work-group) computes one element of each of the nest's results.
+work-item (or the lanes of a group that `share` one) computes one element of each of the nest's results.
 Expressions are those of `frontend.expr`, but a read names the array itself: `Subscript(Variable("v3"), ...)`, and
 a variable is an own index `_0`, a loop index or an earlier statement's name; `~v3` is v3 in local memory. No memory
 layout, no loopy.
@@ -10,6 +10,7 @@ layout, no loopy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from aotato.frontend.expr import Expr
 from aotato.frontend.ir import DType, Shape
@@ -60,6 +61,14 @@ class Store:
 
 Statement = Assign | Accumulate
 
+
+def inside(item: Statement | Store) -> tuple[str, ...]:
+    """The loops that its expression is evaluated in, outermost first."""
+    if isinstance(item, Store):
+        return ()
+    return (*item.loops, item.loop) if isinstance(item, Accumulate) else item.loops
+
+
 LOCAL = "~"  # in front of an array's name: its copy in local memory
 
 
@@ -80,7 +89,7 @@ class Nest:
     loops: tuple[Loop, ...]
     statements: tuple[Statement, ...]  # in dependency order
     stores: tuple[Store, ...]
-    grouped: bool  # a work-group an element instead of a work-item an element
+    share: str = ""  # how lanes of a group share long reductions (`sharing.py`); nothing: a lane for each element
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,7 @@ class Block:
     lanes: int
     local: tuple[Local, ...]
     kept: frozenset[str] = frozenset()  # arrays that work-items keep in registers from one nest to another: `~` too
+    first: int | None = None  # the first element, of a kernel that is launched for some of them
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,7 @@ class Kernel:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     block: Block | None = None
+    early: bool = False  # runs while the messages of the batch before its part travel: it reads none of them
 
 
 @dataclass(frozen=True)
@@ -128,6 +139,8 @@ class Call:
     kernel: Opaque
     reads: tuple[str, ...]  # one for each of the kernel's inputs
     results: tuple[str, ...]  # one for each of the kernel's results; "" for one that nobody needs
+    block: ClassVar[None] = None
+    early: ClassVar[bool] = False
 
     @property
     def writes(self) -> tuple[str, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pymbolic.primitives as prim
 from loopy.symbolic import TypeCast
 
-from aotato.emit import complex_functions, functions, ranges
+from aotato.emit import complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
 from aotato.emit.body import elements, explicit_dtype
 from aotato.emit.nest import array_of, is_local
@@ -20,6 +19,7 @@ from aotato.frontend import ir
 _BINARY = {prim.FloorDiv: "floordiv", prim.Remainder: "mod"}
 IN_BLOCK = -1  # the axis of an element's number within its block
 _MINMAX = {prim.Min: "min", prim.Max: "max"}
+_WIDENING = (prim.Sum, prim.Product, prim.LeftShift)
 
 
 class Scalars:
@@ -30,7 +30,6 @@ class Scalars:
         self.dtypes: dict[str, np.dtype[Any]] = {}  # of the nest's values
         self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
         self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
-        self.narrow = False  # whether what is being written is known to fit 32 bits at every step
 
     def value_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype that a value has in registers."""
@@ -45,14 +44,14 @@ class Scalars:
 
     def stored(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
         """`expr` as memory keeps it."""
-        return self._call(functions.to_half(), expr) if dtype == np.float16 else expr
+        return self.call(functions.to_half(), expr) if dtype == np.float16 else expr
 
     def neutral(self, op: str, dtype: np.dtype[Any]) -> ex.Expr:
         kept = self.value_dtype(dtype)
         if op in ("min", "max"):
             if kept.kind == "c":
                 end = np.zeros((), kept).real.dtype.type(np.inf if op == "min" else -np.inf)
-                return self._call(functions.complex_number(kept), end, end)
+                return self.call(functions.complex_number(kept), end, end)
             if kept.kind == "f":
                 return kept.type(np.inf if op == "min" else -np.inf)
             info = np.iinfo(kept)
@@ -62,13 +61,13 @@ class Scalars:
     def join(self, op: str, dtype: np.dtype[Any], a: ex.Expr, b: ex.Expr) -> ex.Expr:
         match op:
             case "sum" | "product" if dtype.kind == "c":
-                return self._call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
+                return self.call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
             case "sum":
                 return self._wrapped(prim.Sum((a, b)), dtype)
             case "product":
                 return self._wrapped(prim.Product((a, b)), dtype)
             case "min" | "max":
-                return self._call(functions.binary(op, self.value_dtype(dtype)), a, b)
+                return self.call(functions.binary(op, self.value_dtype(dtype)), a, b)
             case "any":
                 return TypeCast(np.uint8, prim.LogicalOr((a, b)))
             case "all":
@@ -78,14 +77,14 @@ class Scalars:
     def _dtype(self, expr: ex.Expr) -> np.dtype[Any]:
         return explicit_dtype(expr, self.program, self.dtypes.get)
 
-    def _call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
+    def call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
         self.out.functions[function.name] = function
         return prim.Variable(function.name)(*arguments)
 
     def _wrapped(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
         """C computes narrow integers as int and half floats as float; numpy rounds each result to its own width."""
         if dtype == np.float16:
-            return self._call(functions.from_half(), self._call(functions.to_half(), expr))
+            return self.call(functions.from_half(), self.call(functions.to_half(), expr))
         return TypeCast(dtype, expr) if dtype.kind in "iu" and dtype.itemsize < 4 else expr
 
     def _value(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
@@ -93,39 +92,17 @@ class Scalars:
             return self._variable(expr.name, after)
         if isinstance(expr, np.complexfloating) and not np.isfinite(expr):
             # loopy's literal would be `real + imag * I`, in which an infinity makes NaNs
-            return self._call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
+            return self.call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
         if ex.is_leaf(expr):
-            return int(expr) if self.narrow and isinstance(expr, np.integer) else _literal(expr)
+            return _literal(expr)
         if isinstance(expr, prim.Subscript):
             return self._read(expr, after)
         if isinstance(expr, prim.Call):
             return self._function(expr, after)
         if isinstance(expr, ex.Cast):
             return self._cast(expr, after)
-        if isinstance(expr, prim.FloorDiv | prim.Remainder):
-            return self._division(expr, after)
-        if isinstance(expr, prim.Comparison) and self._dtype(expr.left) == np.int64:
-            return ex.with_children(expr, self._integers(ex.children(expr), after))
         parts = tuple(self._value(child, after) for child in ex.children(expr))
         return self._operator(expr, parts)
-
-    def _integer(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
-        """`expr`, in 32 bits where the kernel's indices have 32 and every step is known to fit."""
-        return self._integers((expr,), after)[0]
-
-    def _integers(self, exprs: tuple[ex.Expr, ...], after: set[str]) -> tuple[ex.Expr, ...]:
-        before = self.narrow
-        self.narrow = self._fits(exprs)
-        parts = tuple(self._value(expr, after) for expr in exprs)
-        self.narrow = before
-        return parts
-
-    def _fits(self, exprs: tuple[ex.Expr, ...]) -> bool:
-        if self.out.index_dtype != np.int32:
-            return False
-        nodes = (node for expr in exprs for node in _steps(expr))
-        known = (self._range(node) for node in nodes)
-        return all(found is not None and found[0] >= -(2**31) and found[1] < 2**31 for found in known)
 
     def _variable(self, name: str, after: set[str]) -> ex.Expr:
         if name in self.nest.written:
@@ -143,10 +120,12 @@ class Scalars:
         if axis not in self.own:
             before: set[str] = set()
             if axis == 0 and self.out.block:
-                value = self._own(IN_BLOCK, before) + self.out.block.size * prim.Variable(self.nest.group)
+                value = self._own(IN_BLOCK, before) + self.out.block.size * prim.Variable("g")
+                if self.out.block.first is not None:
+                    value = prim.Sum((self.out.block.first, value))
             else:
                 # Within a block, where numbers are small
-                flat = self.nest.place if self.out.block else self.nest.position
+                flat = self.nest.space.place if self.out.block else self.nest.position
                 stride = ir.size(shape[max(axis, 0) + 1 :])
                 value = prim.FloorDiv(flat, stride) if stride > 1 else flat
                 value = prim.Remainder(value, shape[axis]) if axis > 0 else value
@@ -168,11 +147,11 @@ class Scalars:
         argument, first, by_value = self.out.arguments.read(array)
         if by_value:
             half = self.program.arrays[array].dtype == np.float16
-            return self._call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
+            return self.call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
         flat = self.flat(self.program.arrays[array].shape, expr.index_tuple, after)
         value = prim.Subscript(prim.Variable(argument), (flat + first if first else flat,))
         half = self.program.arrays[array].dtype == np.float16
-        return self._call(functions.from_half(), value) if half else value
+        return self.call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
         """The number of an element in C order. Trailing own indices are the nest's own position."""
@@ -199,16 +178,12 @@ class Scalars:
         return prim.Subscript(prim.Variable(f"s{local.slot}"), (flat,))
 
     def _terms(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> list[ex.Expr]:
-        constant, terms = 0, []
-        for axis, index in enumerate(indices):
-            if shape[axis] == 1:
-                continue
-            stride = ir.size(shape[axis + 1 :])
-            value = self._integer(index, after)
-            if isinstance(value, int):
-                constant += stride * value
-            else:
-                terms.append(value if stride == 1 else prim.Product((stride, value)))
+        long = [axis for axis in range(len(indices)) if shape[axis] != 1]
+        form = linear.place([ir.size(shape[axis + 1 :]) for axis in long], [indices[axis] for axis in long])
+        constant, terms = form.pop(1, 0), []
+        for term, factor in form.items():
+            value = self._value(term, after)
+            terms.append(value if factor == 1 else prim.Product((factor, value)))
         return [constant, *terms] if constant else terms
 
     def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
@@ -217,56 +192,56 @@ class Scalars:
         dtype = self._dtype(expr.parameters[0])
         kept = self.value_dtype(dtype)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
-        result = self._call(function, *arguments)
+        result = self.call(function, *arguments)
         return result if name == "isnan" else self._wrapped(result, dtype)
 
     def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
         value, source = self._value(expr.body, after), self._dtype(expr.body)
         if source == expr.dtype:
-            # Indices count as int64 and are kept in the kernel's index type
-            wide = isinstance(expr.body, prim.Variable) and expr.body.name not in self.dtypes and not self.narrow
-            return TypeCast(np.int64, value) if wide and self.out.index_dtype == np.int32 else value
-        if self.narrow and expr.dtype == np.int64 and source.kind in "iu" and source != np.uint32:
-            return value  # C computes shorter integers as int
+            return value
         if source.kind == "c" and expr.dtype.kind == "b":
-            return self._call(functions.binary("ne", source), value, source.type(0))
+            return self.call(functions.binary("ne", source), value, source.type(0))
         if source.kind == "c" and expr.dtype.kind != "c":
-            value, source = self._call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
+            value, source = self.call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
             if source == expr.dtype:
                 return value
         if expr.dtype == np.float16 and source == np.float64:
-            return self._call(functions.from_half(), self._call(functions.double_to_half(), value))
+            return self.call(functions.from_half(), self.call(functions.double_to_half(), value))
         if expr.dtype.kind == "b":
             return prim.If(prim.Comparison(value, "!=", _literal(source.type(0))), np.uint8(1), np.uint8(0))
         return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)
 
     def _operator(self, expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
         dtype = self._dtype(expr)
+        if isinstance(expr, prim.FloorDiv | prim.Remainder):
+            return self._division(expr, dtype, parts)
         if isinstance(expr, prim.Min | prim.Max):
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
             return self._power(expr, dtype, parts)
         if isinstance(expr, prim.Comparison) and self._dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]
-            return self._call(functions.binary(name, self._dtype(expr.left)), *parts)
+            return self.call(functions.binary(name, self._dtype(expr.left)), *parts)
         if dtype.kind == "c" and isinstance(expr, prim.Sum | prim.Product | prim.Quotient):
             return self._complex(expr, dtype, parts)
         if isinstance(expr, prim.LogicalAnd | prim.LogicalOr | prim.LogicalNot | prim.Comparison | prim.If):
             return ex.with_children(expr, parts)
         if dtype.kind == "b":
             return _boolean(expr, parts)
+        if self._too_wide(expr, dtype):
+            parts = (TypeCast(dtype, parts[0]), *parts[1:])
         return self._wrapped(ex.with_children(expr, parts), dtype)
 
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         kept, exponent = self.value_dtype(dtype), expr.exponent
         if type(exponent) is int and kept.kind != "c" and 1 <= exponent <= functions.LARGEST_POWER:
-            return self._wrapped(self._call(functions.power(kept, exponent), parts[0]), dtype)
+            return self._wrapped(self.call(functions.power(kept, exponent), parts[0]), dtype)
         power = kept.type(exponent) if type(exponent) is int else parts[1]
-        return self._wrapped(self._call(functions.binary("pow", kept), parts[0], power), dtype)
+        return self._wrapped(self.call(functions.binary("pow", kept), parts[0], power), dtype)
 
     def _complex(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         if ex.is_negation(expr):
-            return self._call(functions.unary("neg", dtype), parts[1])
+            return self.call(functions.unary("neg", dtype), parts[1])
         return self._chain({prim.Sum: "add", prim.Product: "mul", prim.Quotient: "div"}[type(expr)], dtype, parts)
 
     def _chain(self, op: str, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
@@ -274,23 +249,43 @@ class Scalars:
             dtype = np.dtype("int64") if self.out.index_dtype == np.int64 else np.dtype("int32")
         result = parts[0]
         for part in parts[1:]:
-            result = self._call(functions.binary(op, self.value_dtype(dtype)), result, part)
+            result = self.call(functions.binary(op, self.value_dtype(dtype)), result, part)
         return result
 
-    def _division(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
-        """C's own division where both operands are known not to be negative: the common case of indices."""
-        operands, dtype = ex.children(expr), self._dtype(expr)
-        parts = self._integers(operands, after) if dtype == np.int64 else tuple(self._value(o, after) for o in operands)
-        if dtype == np.int64 and self._fits(operands):
-            dtype = np.dtype(np.int32)
-        over, under = map(self._range, operands)
+    def _too_wide(self, expr: ex.Expr, dtype: np.dtype[Any]) -> bool:
+        """Whether 64-bit arithmetic on indices, which C holds in 32 bits, may need more than these."""
+        if dtype != np.int64 or self.out.index_dtype == np.int64 or not isinstance(expr, _WIDENING):
+            return False
+        if not any(isinstance(node, prim.Variable) and node.name not in self.dtypes for node in ex.walk(expr)):
+            return False
+        parts = ex.children(expr)
+        # C evaluates from left to right: every partial result counts
+        partial = [parts[0], *(ex.with_children(expr, parts[:end]) for end in range(2, len(parts) + 1))]
+        return not all(_short(self._range(one)) for one in partial)
+
+    def _division(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
+        """C's own division where both operands are known not to be negative, and none for the wrap-around of a roll."""
+        top, bottom = ex.children(expr)
+        over, under = self._range(top), self._range(bottom)
         op = _BINARY[type(expr)]
+        if dtype == np.int64 and _short(over) and _short(under):
+            dtype = np.dtype("int32")
+        if op == "mod" and over and under and under[0] == under[1] and -under[0] <= over[0] and over[1] < 2 * under[0]:
+            return self._wrapped_around(parts, over, under[0], dtype)
         if over and under and over[0] >= 0 and under[0] > 0:
             op = "div" if op == "floordiv" else "rem"
-        elif op == "mod" and over and under and 0 < under[0] == under[1]:
-            op = "wrap" if -under[0] <= over[0] and over[1] < 2 * under[0] else op
-        result = self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
-        return self._wrapped(result, dtype) if dtype == np.float16 else result
+        return self.call(functions.binary(op, self.value_dtype(dtype)), *parts)
+
+    def _wrapped_around(
+        self, parts: tuple[ex.Expr, ...], over: ranges.Range, extent: int, dtype: np.dtype[Any]
+    ) -> ex.Expr:
+        """`index % extent` of an index that is at most one extent outside."""
+        index = parts[0]
+        if over[0] < 0:
+            index = self.call(functions.binary("raised", self.value_dtype(dtype)), index, parts[1])
+        if over[1] >= extent:
+            index = self.call(functions.binary("lowered", self.value_dtype(dtype)), index, parts[1])
+        return index
 
     def _range(self, expr: ex.Expr) -> ranges.Range | None:
         known = {f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(self.nest.spec.shape)}
@@ -298,12 +293,9 @@ class Scalars:
         return ranges.range_of(expr, known, lambda array: elements(self.program, array))
 
 
-def _steps(expr: ex.Expr) -> Iterator[ex.Expr]:
-    """Every node of an index expression but what arrays are read at."""
-    yield expr
-    if not isinstance(expr, prim.Subscript):
-        for child in ex.children(expr):
-            yield from _steps(child)
+def _short(found: ranges.Range | None) -> bool:
+    """Whether 32 bits hold the range."""
+    return found is not None and found[0] > -(2**31) and found[1] < 2**31
 
 
 def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
