@@ -163,18 +163,23 @@ class _NestWriter:
 
     @property
     def position(self) -> ex.Expr:
-        """The flat number of the nest's element."""
+        """The flat number of the nest's element, without a block."""
         group = prim.Variable(self.group)
-        if self.block:
-            return group * self.work + self.place
-        if self.spec.grouped:
-            return group
-        return group * self.out.group_size + prim.Variable(self.lane)
+        return group if self.spec.grouped else group * self.out.group_size + prim.Variable(self.lane)
 
-    @property
-    def place(self) -> ex.Expr:
-        """The flat number of the nest's element within its block."""
-        return prim.Variable(self.turn) * self.out.group_size + prim.Variable(self.lane)
+    def _declare_space(self) -> None:
+        elements, size = ir.size(self.spec.shape), self.out.group_size
+        if self.block:
+            turns, rest = divmod(self.work, size)
+            space = f"0 <= {self.turn} < {turns + bool(rest)}"
+            if rest:
+                space += f" and {size}*{self.turn} + {self.lane} < {self.work}"
+        elif self.spec.grouped:
+            return  # its elements are the groups: barriers must not stand under a condition
+        else:
+            space = f"0 <= {self.turn} < 1 and {size}*{self.group} + {self.lane} < {elements}"
+        # Before all loops: loopy takes a domain without parameters that comes earlier for one around it
+        self.out.domains.insert(1 + self.number, f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
 
     @property
     def work(self) -> int:
@@ -182,17 +187,23 @@ class _NestWriter:
         assert self.block is not None
         return self.block.size * ir.size(self.spec.shape[1:])
 
-    def _declare_space(self) -> None:
-        elements, size = ir.size(self.spec.shape), self.out.group_size
-        if self.block:
-            own = f"{size}*{self.turn} + {self.lane}"
-            space = f"0 <= {self.turn} and {own} < {self.work} and {own} + {self.work}*{self.group} < {elements}"
-        elif self.spec.grouped:
-            return  # its elements are the groups: barriers must not stand under a condition
-        else:
-            space = f"0 <= {self.turn} < 1 and {size}*{self.group} + {self.lane} < {elements}"
-        # Before all loops: loopy takes a domain without parameters that comes earlier for one around it
-        self.out.domains.insert(1 + self.number, f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
+    def own(self, axis: int) -> ex.Expr:
+        """In a block: the nest's own index along an axis; IN_BLOCK is the number of the element in its block."""
+        assert self.block is not None
+        # Within a block, where numbers are small
+        flat = prim.Variable(self.turn) * self.out.group_size + prim.Variable(self.lane)
+        stride = ir.size(self.spec.shape[max(axis, 0) + 1 :])
+        value = prim.FloorDiv(flat, stride) if stride > 1 else flat
+        return prim.Remainder(value, self.spec.shape[axis]) if axis > 0 else value
+
+    def element(self, in_block: ex.Expr) -> ex.Expr:
+        """In a block: the number of the element. Work-items beyond the last one compute the last one again.
+
+        They write what another one writes there too, and no loop or barrier stands under a condition.
+        """
+        assert self.block is not None
+        own, last = prim.Variable(self.group) * self.block.size + in_block, self.block.elements - 1
+        return prim.If(prim.Comparison(own, "<", last), own, last)
 
     def write(self) -> None:
         self._declare_space()

@@ -112,20 +112,18 @@ class Scalars:
         return self._own(int(name[1:]), after)
 
     def _own(self, axis: int, after: set[str]) -> ex.Expr:
-        """The nest's own index along an axis, from the flat position, computed once."""
+        """The nest's own index along an axis, computed once."""
         shape = self.nest.spec.shape
-        if len(shape) == 1 and axis == 0:
+        if len(shape) == 1 and not self.out.block:
             return self.nest.position
         if axis not in self.own:
             before: set[str] = set()
-            if axis == 0 and self.out.block:
-                value = self._own(IN_BLOCK, before) + self.out.block.size * prim.Variable(self.nest.group)
+            if self.out.block:
+                value = self.nest.own(axis) if axis else self.nest.element(self._own(IN_BLOCK, before))
             else:
-                # Within a block, where numbers are small
-                flat = self.nest.place if self.out.block else self.nest.position
-                stride = ir.size(shape[max(axis, 0) + 1 :])
-                value = prim.FloorDiv(flat, stride) if stride > 1 else flat
-                value = prim.Remainder(value, shape[axis]) if axis > 0 else value
+                stride = ir.size(shape[axis + 1 :])
+                value = prim.FloorDiv(self.nest.position, stride) if stride > 1 else self.nest.position
+                value = prim.Remainder(value, shape[axis]) if axis else value
             name = self.nest.name(f"x{axis}" if axis >= 0 else "e")
             self.nest.declare(name, self.out.index_dtype)
             instruction = self.nest.instruct(prim.Variable(name), value, (), frozenset(before))
@@ -151,10 +149,11 @@ class Scalars:
         return self._call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """The number of an element in C order. Trailing own indices are the nest's own position."""
+        """The number of an element in C order. Without a block, trailing own indices are the nest's position."""
         own = len(self.nest.spec.shape)
         first = len(shape) - own
-        if first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own):
+        same = first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own)
+        if same and not self.out.block:
             terms = self._terms(shape, indices[:first], after)
             terms.append(self.nest.position)
         else:
@@ -181,8 +180,8 @@ class Scalars:
                 continue
             stride = ir.size(shape[axis + 1 :])
             value = self._value(index, after)
-            if isinstance(value, int):
-                constant += stride * value
+            if isinstance(value, int | np.integer):
+                constant += stride * int(value)
             else:
                 terms.append(value if stride == 1 else prim.Product((stride, value)))
         return [constant, *terms] if constant else terms
