@@ -8,13 +8,14 @@ computes all components of its node from common values; where sums dominate, it 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import pymbolic.primitives as prim
 
 from aotato.emit import body
 from aotato.emit.axes import lanes
-from aotato.emit.nest import LOCAL, Block, Kernel, Nest
+from aotato.emit.nest import LOCAL, Block, Kernel, Nest, array_of, inside, is_local
 from aotato.emit.phases import Phases, planned
 from aotato.emit.steps import Steps, ordered, with_early_sums
 from aotato.emit.target import Target
@@ -52,6 +53,28 @@ def kernel(
             reads = dict.fromkeys(r for nest in nests for r in body.arrays_read(nest))
             return Kernel(name, part, nests, tuple(reads), roots, block)
     return None
+
+
+def sharing(program: ir.Program, kernels: Sequence[Kernel]) -> bool:
+    """Whether several work-items of a group read what one has computed, or components of a work-item share values."""
+    over = [kernel for kernel in kernels if kernel.block is not None]
+    indices = (index for kernel in over for nest in kernel.nests for store in nest.stores for index in store.indices)
+    return any(type(index) is int for index in indices) or any(_rereads(program, kernel) for kernel in over)
+
+
+def _rereads(program: ir.Program, kernel: Kernel) -> bool:
+    """Whether some array in local memory is read more than once an element."""
+    assert kernel.block is not None
+    reads: dict[str, int] = {}
+    for nest in kernel.nests:
+        extents = {loop.name: loop.upper - loop.lower for loop in nest.loops}
+        for item in (*nest.statements, *nest.stores):
+            times = math.prod(extents[name] for name in inside(item)) * ir.size(nest.shape[1:])
+            for node in ex.walk(item.expr):
+                if isinstance(node, prim.Subscript) and is_local(node.aggregate.name):
+                    name = array_of(node.aggregate.name)
+                    reads[name] = reads.get(name, 0) + times
+    return any(count * kernel.block.elements > ir.size(program.arrays[name].shape) for name, count in reads.items())
 
 
 def _tiles(plan: Phases, steps: Steps, target: Target) -> list[Tile]:

@@ -9,19 +9,17 @@ their array (they stand under a condition) are clamped, so any value may be comp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pymbolic.primitives as prim
 
-from aotato.emit import ranges
+from aotato.emit import groups, ranges
 from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store, array_of, is_local
 from aotato.frontend import dtypes, ir
 from aotato.frontend import expr as ex
 from aotato.frontend.text import expr_text
 
-GROUPED_TERMS = 256  # a reduction of at least so many terms over few results is shared by a work-group
-GROUPED_RESULTS = 4096
 _RANGES: dict[str, ranges.Range] = {}  # of constants, by digest
 UNROLLED = 6  # terms of a reduction that is written out
 DEEPEST = 24  # nesting of an expression that is still written in one piece; compilers bound it (clang: 256)
@@ -335,11 +333,9 @@ def dtype_of(b: _Builder, expr: ex.Expr) -> ir.DType:
 
 
 def _finished(b: _Builder, stores: tuple[Store, ...], shared: bool) -> Nest:
-    """Write values used once where they are used, order loops, and split long reductions."""
-    results = ir.size(b.shape)
-    big = any(_terms(value.reduce) >= GROUPED_TERMS and not value.free for value in b.values.values() if value.reduce)
-    grouped = shared and big and results <= GROUPED_RESULTS
-    return _Writer(b, grouped).nest(stores)
+    """Write values used once where they are used, order loops, and say how lanes share long reductions."""
+    nest = _Writer(b).nest(stores)
+    return replace(nest, share=groups.kind(nest, b.program)) if shared else nest
 
 
 def _terms(reduce: ex.Reduce) -> int:
@@ -359,11 +355,10 @@ def _nesting(reduce: ex.Reduce | None) -> tuple[int, str]:
 class _Writer:
     """Turns values into statements; a value used once, in the same loops, is substituted instead."""
 
-    def __init__(self, b: _Builder, grouped: bool) -> None:
-        self.b, self.grouped = b, grouped
+    def __init__(self, b: _Builder) -> None:
+        self.b = b
         self.inline: dict[str, ex.Expr] = {}
         self.loops: dict[str, Loop] = {}
-        self.indices: dict[str, ex.Expr] = {}  # a split loop index in terms of the loops that replace it
         self.statements: list[Statement] = []
 
     def nest(self, stores: tuple[Store, ...]) -> Nest:
@@ -382,7 +377,7 @@ class _Writer:
                 self._assign(value, used_in)
         done = tuple(Store(store.array, store.indices, self._written(store.expr)) for store in stores)
         loops = tuple(dict.fromkeys(self.loops.values()))
-        return Nest(self.b.shape, loops, tuple(self.statements), done, self.grouped)
+        return Nest(self.b.shape, loops, tuple(self.statements), done)
 
     def _assign(self, value: _Value, used_in: dict[str, tuple[str, ...]]) -> None:
         expr, loops = self._written(value.expr), self._closed(value.free)
@@ -407,27 +402,9 @@ class _Writer:
     def _declare(self, value: _Value, reduce: ex.Reduce) -> None:
         """The loops of a reduction, each inside the one before, inside those it depends on."""
         parents = self._closed(value.free)
-        shared = self.grouped and not value.free and _terms(reduce) >= GROUPED_TERMS
-        if shared and len(reduce.bounds) > 1:
-            self._flatten(value, reduce)
-            return
         for name, lower, upper in reduce.bounds:
             self.loops[name] = Loop(name, lower, upper, parents)
             parents = (*parents, name)
-
-    def _flatten(self, value: _Value, reduce: ex.Reduce) -> None:
-        """One loop over all terms, for the work-items of a group to share."""
-        flat = prim.Variable(f"{reduce.bounds[0][0]}f")
-        self.loops[flat.name] = Loop(flat.name, 0, _terms(reduce), ())
-        stride = 1
-        for name, lower, upper in reversed(reduce.bounds):
-            extent = upper - lower
-            index = flat if stride == 1 else prim.FloorDiv(flat, stride)
-            index = index if name == reduce.bounds[0][0] else prim.Remainder(index, extent)
-            self.indices[name] = index if lower == 0 else prim.Sum((index, lower))
-            self.loops[name] = Loop(flat.name, 0, _terms(reduce), ())
-            stride *= extent
-        value.reduce = ex.Reduce(reduce.op, ((flat.name, 0, _terms(reduce)),), reduce.body)
 
     def _closed(self, free: frozenset[str]) -> tuple[str, ...]:
         """The loops that must stand around something that depends on the indices `free`, outermost first."""
@@ -445,7 +422,7 @@ class _Writer:
         return tuple(found)
 
     def _written(self, expr: ex.Expr) -> ex.Expr:
-        return ex.substitute(expr, {**self.inline, **self.indices})
+        return ex.substitute(expr, self.inline)
 
     def _accumulate(self, value: _Value, reduce: ex.Reduce) -> None:
         """Innermost axis first: each axis accumulates the result of the one inside it."""
@@ -455,9 +432,8 @@ class _Writer:
         for depth in reversed(range(len(names))):
             last = depth == 0
             name = value.name if last else f"{value.name}_{depth}"
-            shared = self.grouped and last and not value.free and _terms(reduce) >= GROUPED_TERMS
             inside = (*outer, *names[:depth])
-            self.statements.append(Accumulate(name, value.dtype, reduce.op, expr, names[depth], inside, shared))
+            self.statements.append(Accumulate(name, value.dtype, reduce.op, expr, names[depth], inside))
             expr = prim.Variable(name)
 
 

@@ -37,6 +37,8 @@ DEFAULT_TARGETS = "cpu,gpu"
 SELFTEST_ELEMENTS = 1 << 18  # of all inputs and outputs of a rank; a larger entry carries no self-test
 DEEPEST_EXPRESSION = 20000  # Python frames: expressions are walked recursively
 
+_KERNELS = Cache()  # for all entries, targets and builds of this process
+
 Report = Callable[[str], None]
 
 
@@ -48,13 +50,15 @@ def build(
     options: Mapping[str, Any] | None = None,
     targets: str = DEFAULT_TARGETS,
     contract: bool = False,
+    overlap: bool = True,
     progress: Report | None = None,
 ) -> Path:
     """Compile `app` for `ranks` ranks into the bundle `path`, and return that path.
 
     `app`: a built-in app's name, a Python file, a module, a callable of (rank, size) that returns arrays, or a dict
     of pytato arrays. `targets`: comma-separated, the first is the one `inspect` shows. `contract=True` lets the device
-    compiler fuse multiplications and additions. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
+    compiler fuse multiplications and additions. `overlap=False` never launches a kernel in two halves, of which the
+    first runs while messages travel. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
     """
     say = progress or (lambda text: None)
     if ranks < 1:
@@ -72,7 +76,7 @@ def build(
     view = _view(found, ranks, opt, data, traced)
     docs = {name: function.__doc__ or "" for name, function in found.entries.items()}
     head = {"app": found.name, "doc": found.doc, "options": recorded(found, opt)}
-    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view)
+    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view, overlap)
     say(f"wrote {path}")
     return Path(path)
 
@@ -87,17 +91,19 @@ def assemble(
     say: Report = lambda text: None,
     plan: plan_data.Plan | None = None,
     view: Drawn | None = None,
+    overlap: bool = True,
 ) -> str:
     """Everything after tracing: check, partition, emit and prove every entry, and write the bundle."""
     carries = {name: plan.carried(name) if plan else {} for name in traced}
     traced = {name: dataclasses.replace(t, programs=owned(t.programs, carries[name])) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
     entries = {
-        name: _entry(name, docs.get(name, ""), t, targets, contract, say, on_device, carries[name])
+        name: _entry(name, docs.get(name, ""), t, targets, contract, overlap, say, on_device, carries[name])
         for name, t in traced.items()
     }
     ranks = next(iter(traced.values())).programs.size
     facts = {"format": fmt.FORMAT, "abi": fmt.ABI, "ranks": ranks, "provenance": provenance(), "contract": contract}
+    facts["overlap"] = overlap
     facts["plan"] = plan_data.to_json(plan) if plan else None
     return bundle.write(path, {**head, **facts}, entries, targets, view)
 
@@ -121,6 +127,7 @@ def _entry(
     traced: Traced,
     targets: Sequence[Target],
     contract: bool,
+    overlap: bool,
     say: Report,
     on_device: frozenset[str],
     carry: Mapping[str, str],
@@ -136,10 +143,9 @@ def _entry(
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
     together = [joined(part) for part in partitions]
     emitted: dict[str, list[Emitted]] = {}
-    cache = Cache()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
-        emitted[target.name] = emit(together, target, contract, on_device, cache)
+        emitted[target.name] = emit(together, target, contract, overlap, on_device, _KERNELS)
         schedules = [e.schedule for e in emitted[target.name]]
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import pymbolic.primitives as prim
 
 from aotato.emit.axes import LONGEST_UNROLLED, batch_axes
-from aotato.emit.body import GROUPED_RESULTS, GROUPED_TERMS
 from aotato.emit.classes import classes
 from aotato.emit.contraction import LARGEST, Factor, Problem, Sum, cheapest
+from aotato.emit.groups import FEW, LONG
 from aotato.emit.products import Axes, Cut, Product, is_product, lengths, product
 from aotato.emit.runs import Runs
 from aotato.frontend import expr as ex
@@ -159,7 +159,7 @@ def _problem(found: _Class, name: str, products: Sequence[Product]) -> Problem:
 
     factors = [Factor(sum(map(ex.flops, given)) + len(given) - 1, axes) for axes, given in first.factors]
     grouped = any(
-        math.prod(one.reduced.values()) >= GROUPED_TERMS and ir.size(one.shape) <= GROUPED_RESULTS for one in products
+        math.prod(one.reduced.values()) >= LONG and ir.size(one.shape) <= FEW for one in products
     )
     nested = batch is not None or not grouped  # a work-group shares the terms of one loop
     return Problem(factors, frozenset(first.own), frozenset(first.reduced), extents, apart, nested)

@@ -65,12 +65,12 @@ def fuse(joined: Joined, batch: Mapping[str, int], target: Target) -> Fused:
 def _part(
     joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> tuple[_PartPlan, list[Kernel]]:
-    """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
+    """The part over blocks of elements where that has a use and fits local memory; else array by array."""
     program = joined.partition.program
     if batch and part.stores and all(name in batch for name in part.stores):
         plan = _plan(joined, part, stored, batch)
         kernels = _block_kernels(program, plan, stored, batch, target)
-        if kernels is not None:
+        if kernels is not None and blocks.sharing(program, kernels):
             return plan, kernels
     plan = _plan(joined, part, stored, {})
     return plan, _kernels(program, plan, stored)
@@ -237,16 +237,16 @@ def _kernels_of(
     in_memory: Callable[[str], bool],
     label: str,
 ) -> list[Kernel]:
-    """One kernel for all nests that synchronise nothing, and one for each number of work-groups that do.
+    """One kernel for all nests that synchronise nothing, and one for each nest that does.
 
     Barriers then stand under no condition on the group; PoCL 3.0 loses stores around such conditions.
     """
-    sharing: dict[int, list[Nest]] = {}
+    sharing: dict[ir.Shape | None, list[Nest]] = {}
     for shape in dict.fromkeys(program.arrays[name].shape for name in names):
         mine = tuple(name for name in names if program.arrays[name].shape == shape)
         if ir.size(shape):
             nest = body.nest(program, mine, in_memory)
-            sharing.setdefault(ir.size(shape) if nest.grouped else 0, []).append(nest)
+            sharing.setdefault(shape if nest.share else None, []).append(nest)
     return [
         Kernel(
             f"{program.entry}_{part}_{label}",

@@ -1,7 +1,7 @@
 """Kernels before they are written: index spaces, loops, and statements over scalars.
 
 A kernel is a few nests side by side, each with its own index space, run by one launch. Inside a nest every
-work-item (or, for a `grouped` nest, every work-group) computes one element of each of the nest's results.
+work-item (or the lanes of a group that `share` one) computes one element of each of the nest's results.
 Expressions are those of `frontend.expr`, but a read names the array itself: `Subscript(Variable("v3"), ...)`, and
 a variable is an own index `_0`, a loop index or an earlier statement's name; `~v3` is v3 in local memory. No memory
 layout, no loopy.
@@ -59,6 +59,14 @@ class Store:
 
 Statement = Assign | Accumulate
 
+
+def inside(item: Statement | Store) -> tuple[str, ...]:
+    """The loops that its expression is evaluated in, outermost first."""
+    if isinstance(item, Store):
+        return ()
+    return (*item.loops, item.loop) if isinstance(item, Accumulate) else item.loops
+
+
 LOCAL = "~"  # in front of an array's name: its copy in local memory
 
 
@@ -79,7 +87,7 @@ class Nest:
     loops: tuple[Loop, ...]
     statements: tuple[Statement, ...]  # in dependency order
     stores: tuple[Store, ...]
-    grouped: bool  # a work-group an element instead of a work-item an element
+    share: str = ""  # how lanes of a group share long reductions (`sharing.py`); nothing: a lane for each element
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,7 @@ class Block:
     lanes: int
     local: tuple[Local, ...]
     kept: frozenset[str] = frozenset()  # arrays that work-items keep in registers from one nest to another: `~` too
+    first: int | None = None  # the first element, of a kernel that is launched for some of them
 
 
 @dataclass(frozen=True)
@@ -116,3 +125,4 @@ class Kernel:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     block: Block | None = None
+    early: bool = False  # runs while the messages of the batch before its part travel: it reads none of them

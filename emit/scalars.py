@@ -8,10 +8,10 @@ import numpy as np
 import pymbolic.primitives as prim
 from loopy.symbolic import TypeCast
 
-from aotato.emit import complex_functions, functions, ranges
+from aotato.emit import complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
 from aotato.emit.body import elements, explicit_dtype
-from aotato.emit.nest import array_of, is_local
+from aotato.emit.nest import Block, array_of, is_local
 from aotato.emit.slots import kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -19,6 +19,7 @@ from aotato.frontend import ir
 _BINARY = {prim.FloorDiv: "floordiv", prim.Remainder: "mod"}
 IN_BLOCK = -1  # the axis of an element's number within its block
 _MINMAX = {prim.Min: "min", prim.Max: "max"}
+_WIDENING = (prim.Sum, prim.Product, prim.LeftShift)
 
 
 class Scalars:
@@ -43,14 +44,14 @@ class Scalars:
 
     def stored(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
         """`expr` as memory keeps it."""
-        return self._call(functions.to_half(), expr) if dtype == np.float16 else expr
+        return self.call(functions.to_half(), expr) if dtype == np.float16 else expr
 
     def neutral(self, op: str, dtype: np.dtype[Any]) -> ex.Expr:
         kept = self.value_dtype(dtype)
         if op in ("min", "max"):
             if kept.kind == "c":
                 end = np.zeros((), kept).real.dtype.type(np.inf if op == "min" else -np.inf)
-                return self._call(functions.complex_number(kept), end, end)
+                return self.call(functions.complex_number(kept), end, end)
             if kept.kind == "f":
                 return kept.type(np.inf if op == "min" else -np.inf)
             info = np.iinfo(kept)
@@ -60,13 +61,13 @@ class Scalars:
     def join(self, op: str, dtype: np.dtype[Any], a: ex.Expr, b: ex.Expr) -> ex.Expr:
         match op:
             case "sum" | "product" if dtype.kind == "c":
-                return self._call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
+                return self.call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
             case "sum":
                 return self._wrapped(prim.Sum((a, b)), dtype)
             case "product":
                 return self._wrapped(prim.Product((a, b)), dtype)
             case "min" | "max":
-                return self._call(functions.binary(op, self.value_dtype(dtype)), a, b)
+                return self.call(functions.binary(op, self.value_dtype(dtype)), a, b)
             case "any":
                 return TypeCast(np.uint8, prim.LogicalOr((a, b)))
             case "all":
@@ -76,14 +77,14 @@ class Scalars:
     def _dtype(self, expr: ex.Expr) -> np.dtype[Any]:
         return explicit_dtype(expr, self.program, self.dtypes.get)
 
-    def _call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
+    def call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
         self.out.functions[function.name] = function
         return prim.Variable(function.name)(*arguments)
 
     def _wrapped(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
         """C computes narrow integers as int and half floats as float; numpy rounds each result to its own width."""
         if dtype == np.float16:
-            return self._call(functions.from_half(), self._call(functions.to_half(), expr))
+            return self.call(functions.from_half(), self.call(functions.to_half(), expr))
         return TypeCast(dtype, expr) if dtype.kind in "iu" and dtype.itemsize < 4 else expr
 
     def _value(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
@@ -91,7 +92,7 @@ class Scalars:
             return self._variable(expr.name, after)
         if isinstance(expr, np.complexfloating) and not np.isfinite(expr):
             # loopy's literal would be `real + imag * I`, in which an infinity makes NaNs
-            return self._call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
+            return self.call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
         if ex.is_leaf(expr):
             return _literal(expr)
         if isinstance(expr, prim.Subscript):
@@ -119,7 +120,9 @@ class Scalars:
         if axis not in self.own:
             before: set[str] = set()
             if self.out.block:
-                value = self.nest.own(axis) if axis else self.nest.element(self._own(IN_BLOCK, before))
+                space = self.nest.space
+                value = space.nodes[axis - 1] if axis > 0 else space.element
+                value = value if axis else self._in_mesh(self._own(IN_BLOCK, before))
             else:
                 stride = ir.size(shape[axis + 1 :])
                 value = prim.FloorDiv(self.nest.position, stride) if stride > 1 else self.nest.position
@@ -132,6 +135,17 @@ class Scalars:
         after.add(instruction)
         return prim.Variable(name)
 
+    def _in_mesh(self, in_block: ex.Expr) -> ex.Expr:
+        """The number of an element of the group's block. Lanes beyond the last element compute that one again.
+
+        They write what another one writes there too; no loop or barrier stands under a condition.
+        """
+        block: Block = self.out.block
+        own, last = prim.Variable("g") * block.size + in_block, block.elements - 1
+        value = prim.If(prim.Comparison(own, "<", last), own, last)
+        # Added where it is 0, too: both halves of a kernel then differ in numbers only
+        return value if block.first is None else prim.Sum((block.first, value))
+
     def _read(self, expr: prim.Subscript, after: set[str]) -> ex.Expr:
         array = array_of(expr.aggregate.name)
         if is_local(expr.aggregate.name):
@@ -142,11 +156,11 @@ class Scalars:
         argument, first, by_value = self.out.arguments.read(array)
         if by_value:
             half = self.program.arrays[array].dtype == np.float16
-            return self._call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
+            return self.call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
         flat = self.flat(self.program.arrays[array].shape, expr.index_tuple, after)
         value = prim.Subscript(prim.Variable(argument), (flat + first if first else flat,))
         half = self.program.arrays[array].dtype == np.float16
-        return self._call(functions.from_half(), value) if half else value
+        return self.call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
         """The number of an element in C order. Without a block, trailing own indices are the nest's position."""
@@ -174,16 +188,12 @@ class Scalars:
         return prim.Subscript(prim.Variable(f"s{local.slot}"), (flat,))
 
     def _terms(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> list[ex.Expr]:
-        constant, terms = 0, []
-        for axis, index in enumerate(indices):
-            if shape[axis] == 1:
-                continue
-            stride = ir.size(shape[axis + 1 :])
-            value = self._value(index, after)
-            if isinstance(value, int | np.integer):
-                constant += stride * int(value)
-            else:
-                terms.append(value if stride == 1 else prim.Product((stride, value)))
+        long = [axis for axis in range(len(indices)) if shape[axis] != 1]
+        form = linear.place([ir.size(shape[axis + 1 :]) for axis in long], [indices[axis] for axis in long])
+        constant, terms = form.pop(1, 0), []
+        for term, factor in form.items():
+            value = self._value(term, after)
+            terms.append(value if factor == 1 else prim.Product((factor, value)))
         return [constant, *terms] if constant else terms
 
     def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
@@ -192,7 +202,7 @@ class Scalars:
         dtype = self._dtype(expr.parameters[0])
         kept = self.value_dtype(dtype)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
-        result = self._call(function, *arguments)
+        result = self.call(function, *arguments)
         return result if name == "isnan" else self._wrapped(result, dtype)
 
     def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
@@ -200,9 +210,9 @@ class Scalars:
         if source == expr.dtype:
             return value
         if source.kind == "c" and expr.dtype.kind == "b":
-            return self._call(functions.binary("ne", source), value, source.type(0))
+            return self.call(functions.binary("ne", source), value, source.type(0))
         if source.kind == "c" and expr.dtype.kind != "c":
-            value, source = self._call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
+            value, source = self.call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
             if source == expr.dtype:
                 return value
         if expr.dtype.kind == "b":
@@ -219,25 +229,27 @@ class Scalars:
             return self._power(expr, dtype, parts)
         if isinstance(expr, prim.Comparison) and self._dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]
-            return self._call(functions.binary(name, self._dtype(expr.left)), *parts)
+            return self.call(functions.binary(name, self._dtype(expr.left)), *parts)
         if dtype.kind == "c" and isinstance(expr, prim.Sum | prim.Product | prim.Quotient):
             return self._complex(expr, dtype, parts)
         if isinstance(expr, prim.LogicalAnd | prim.LogicalOr | prim.LogicalNot | prim.Comparison | prim.If):
             return ex.with_children(expr, parts)
         if dtype.kind == "b":
             return _boolean(expr, parts)
+        if self._too_wide(expr, dtype):
+            parts = (TypeCast(dtype, parts[0]), *parts[1:])
         return self._wrapped(ex.with_children(expr, parts), dtype)
 
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         kept, exponent = self.value_dtype(dtype), expr.exponent
         if type(exponent) is int and kept.kind != "c" and 1 <= exponent <= functions.LARGEST_POWER:
-            return self._wrapped(self._call(functions.power(kept, exponent), parts[0]), dtype)
+            return self._wrapped(self.call(functions.power(kept, exponent), parts[0]), dtype)
         power = kept.type(exponent) if type(exponent) is int else parts[1]
-        return self._wrapped(self._call(functions.binary("pow", kept), parts[0], power), dtype)
+        return self._wrapped(self.call(functions.binary("pow", kept), parts[0], power), dtype)
 
     def _complex(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         if ex.is_negation(expr):
-            return self._call(functions.unary("neg", dtype), parts[1])
+            return self.call(functions.unary("neg", dtype), parts[1])
         return self._chain({prim.Sum: "add", prim.Product: "mul", prim.Quotient: "div"}[type(expr)], dtype, parts)
 
     def _chain(self, op: str, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
@@ -245,22 +257,53 @@ class Scalars:
             dtype = np.dtype("int64") if self.out.index_dtype == np.int64 else np.dtype("int32")
         result = parts[0]
         for part in parts[1:]:
-            result = self._call(functions.binary(op, self.value_dtype(dtype)), result, part)
+            result = self.call(functions.binary(op, self.value_dtype(dtype)), result, part)
         return result
 
+    def _too_wide(self, expr: ex.Expr, dtype: np.dtype[Any]) -> bool:
+        """Whether 64-bit arithmetic on indices, which C holds in 32 bits, may need more than these."""
+        if dtype != np.int64 or self.out.index_dtype == np.int64 or not isinstance(expr, _WIDENING):
+            return False
+        if not any(isinstance(node, prim.Variable) and node.name not in self.dtypes for node in ex.walk(expr)):
+            return False
+        parts = ex.children(expr)
+        # C evaluates from left to right: every partial result counts
+        partial = [parts[0], *(ex.with_children(expr, parts[:end]) for end in range(2, len(parts) + 1))]
+        return not all(_short(self._range(one)) for one in partial)
+
     def _division(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
-        """C's own division where both operands are known not to be negative: the common case of indices."""
+        """C's own division where both operands are known not to be negative, and none for the wrap-around of a roll."""
         top, bottom = ex.children(expr)
         over, under = self._range(top), self._range(bottom)
         op = _BINARY[type(expr)]
+        if dtype == np.int64 and _short(over) and _short(under):
+            dtype = np.dtype("int32")
+        if op == "mod" and over and under and under[0] == under[1] and -under[0] <= over[0] and over[1] < 2 * under[0]:
+            return self._wrapped_around(parts, over, under[0], dtype)
         if over and under and over[0] >= 0 and under[0] > 0:
             op = "div" if op == "floordiv" else "rem"
-        return self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
+        return self.call(functions.binary(op, self.value_dtype(dtype)), *parts)
+
+    def _wrapped_around(
+        self, parts: tuple[ex.Expr, ...], over: ranges.Range, extent: int, dtype: np.dtype[Any]
+    ) -> ex.Expr:
+        """`index % extent` of an index that is at most one extent outside."""
+        index = parts[0]
+        if over[0] < 0:
+            index = self.call(functions.binary("raised", self.value_dtype(dtype)), index, parts[1])
+        if over[1] >= extent:
+            index = self.call(functions.binary("lowered", self.value_dtype(dtype)), index, parts[1])
+        return index
 
     def _range(self, expr: ex.Expr) -> ranges.Range | None:
         known = {f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(self.nest.spec.shape)}
         known |= {loop.name: (loop.lower, max(loop.lower, loop.upper - 1)) for loop in self.nest.spec.loops}
         return ranges.range_of(expr, known, lambda array: elements(self.program, array))
+
+
+def _short(found: ranges.Range | None) -> bool:
+    """Whether 32 bits hold the range."""
+    return found is not None and found[0] > -(2**31) and found[1] < 2**31
 
 
 def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
