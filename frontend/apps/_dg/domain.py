@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from aotato.frontend import AppError
+from aotato.frontend.apps._dg.connectivity import Connectivity, connect
 from aotato.frontend.apps._dg.elements import Element
+from aotato.frontend.apps._dg.geometry import Geometry, geometry
+from aotato.frontend.apps._dg.mesh import Mesh, oriented
+from aotato.frontend.apps._dg.partition import ordered, owners
 
 Array = np.ndarray[Any, Any]
+
+# A direction that faces are hardly ever parallel to
+ACROSS = np.array([0.8090169943749475, 0.4877099268270497, 0.3282174812561493])
+TIE = 1e-6
+NEAR = 1e-8  # of the mesh's extent: how far nodes that meet may lie apart
 
 
 @dataclass(frozen=True)
@@ -17,30 +28,143 @@ class Peer:
     """Another rank with which faces are shared."""
 
     rank: int
-    sends: Array  # (S,) int32 flat numbers element*n + node that it needs of us, in its order
+    sends: Array  # (S,) int32 flat numbers element*n + node of what it needs of us, in its order
     receives: int  # nodes that we need of it
 
 
 @dataclass(frozen=True)
 class Domain:
-    """The elements of one rank, the ones that touch other ranks last. Every value is one of the whole mesh's."""
+    """The elements of one rank, the ones that touch other ranks last. Every value is one of the whole mesh's.
+
+    K = F m face nodes of an element, face by face.
+    """
 
     element: Element
     rank: int
     elements: Array  # (E,) int64 numbers in the mesh
     nodes: Array  # (E, n, dim) coordinates
-    affine: bool  # metric is constant in each element
+    affine: bool  # cells are parallelepipeds or simplices: metric terms are constant in each
     metric: Array  # affine: (E, dim, dim) d r_i / d x_j; curved: (E, n, dim, dim) J d r_i / d x_j
-    jacobian: Array  # affine: (E,) determinant J of d x / d r; curved: (E, n)
+    jacobian: Array  # J, the determinant of d x / d r; affine: (E,); curved: (E, n)
     normals: Array  # unit outward, affine: (E, F, dim); curved: (E, K, dim)
-    scale: Array  # area over volume element, affine: (E, F); curved: (E, K)
+    scale: Array  # area element over volume element, affine: (E, F); curved: (E, K)
     mass: Array  # (E, n) weights of integrals over the mesh
-    outside: Array  # (E, K) int32 flat number element*n + node across the face; any in range where it is not here
-    ghost: Array  # (E, K) int32 place among all received nodes, peer after peer; any in range elsewhere
+    outside: Array  # (E, K) int32 flat number element*n + node across the face; the own node where it is not here
+    ghost: Array  # (E, K) int32 place among all received nodes, peer after peer; 0 elsewhere
     is_ghost: Array  # (E, F) bool: the neighbour is another rank's
     boundary: Array  # (E, F) int32 number of the boundary's name, -1 inside the mesh
     boundaries: tuple[str, ...]  # names, the same on all ranks
-    side: Array  # (E, F) float64 1 or -1, opposite on the two sides of a face, independent of ranks
-    h_face: Array  # (E, F) the smaller height of both cells above the face
+    side: Array  # (E, F) float64 1 or -1, opposite on the two sides of a face, the same for any number of ranks
+    h_face: Array  # (E, F) height of the flatter of both cells above the face
     height: Array  # (E,) smallest height of the cell
     peers: tuple[Peer, ...]  # by rank
+
+    @property
+    def face_nodes(self) -> Array:
+        """(E, K, dim) coordinates of the face nodes."""
+        return self.nodes[:, self.element.face_nodes.ravel()]
+
+
+def domains(mesh: Mesh, element: Element, ranks: int) -> tuple[Domain, ...]:
+    """A domain for each rank. Raises AppError: what `connect`, `geometry` and `owners` refuse, cells of another kind,
+    periodic sides that a warp has torn apart."""
+    if mesh.cell != element.cell:
+        raise AppError(f"expected a mesh of {element.cell!r} cells, but found {mesh.cell!r}")
+    mesh = oriented(mesh)
+    connectivity = connect(mesh, element)
+    whole = geometry(mesh, element)
+    _check_meeting(mesh, element, connectivity, whole)
+    owner = owners(connectivity, ranks)
+    shares = ordered(connectivity, owner, whole.nodes.mean(axis=1))
+    side, h_face = _side(connectivity, whole), _across(connectivity, whole.heights, np.minimum)
+    local = np.empty(len(owner), np.int64)
+    for share in shares:
+        local[share] = np.arange(len(share))
+    exchanges = _exchanges(element, connectivity, owner, local, shares)
+    return tuple(
+        _domain(element, connectivity, whole, rank, share, side, h_face, *exchanges[rank], owner, local)
+        for rank, share in enumerate(shares)
+    )
+
+
+def _check_meeting(mesh: Mesh, element: Element, connectivity: Connectivity, whole: Geometry) -> None:
+    """Nodes that meet lie at one place, but for a translation between periodic sides."""
+    inside = connectivity.neighbour >= 0
+    own = whole.nodes[:, element.face_nodes][inside]
+    theirs = whole.nodes[connectivity.neighbour[inside][:, None], connectivity.nodes[inside]]
+    moved = own - theirs
+    near = NEAR * float(np.ptp(mesh.vertices, axis=0).max())
+    known = [np.zeros(element.dim), *(sign * np.asarray(p.translation) for p in mesh.periodic for sign in (1, -1))]
+    meets = np.any([(np.abs(moved - translation) <= near).all(axis=(1, 2)) for translation in known], axis=0)
+    if not meets.all():
+        first = np.flatnonzero(~meets)[0]
+        a, b = (", ".join(f"{x:g}" for x in points[first, 0]) for points in (own, theirs))
+        raise AppError(f"{(~meets).sum()} faces do not meet their neighbour's, for example at ({a}) and ({b}): a warp "
+                       "must move periodic sides alike")
+
+
+def _side(connectivity: Connectivity, whole: Geometry) -> Array:
+    """1 where the face looks along a fixed direction, -1 where against it: no cell has all its faces on one side.
+
+    A consistent switch, as Cockburn and Dong (2007) use; faces along the direction go by (element, face) numbers.
+    """
+    along = whole.mean_normals @ ACROSS[: whole.nodes.shape[2]]
+    elements, faces = along.shape
+    number = np.arange(elements * faces).reshape(elements, faces)
+    other = np.where(connectivity.neighbour < 0, number, connectivity.neighbour * faces + connectivity.neighbour_face)
+    # Both sides of a face decide by the same number, that of its first one
+    decided = np.where(number <= other, along, -along.ravel()[other])
+    result: Array = np.where(np.abs(decided) > TIE, np.sign(decided), np.where(number <= other, 1.0, -1.0))
+    return np.where(connectivity.neighbour < 0, 1.0, result)
+
+
+def _across(connectivity: Connectivity, values: Array, combine: np.ufunc) -> Array:
+    """A value of each face combined with the other side's."""
+    theirs = values[np.maximum(connectivity.neighbour, 0), np.maximum(connectivity.neighbour_face, 0)]
+    return np.where(connectivity.neighbour < 0, values, combine(values, theirs))
+
+
+def _exchanges(
+    element: Element, connectivity: Connectivity, owner: Array, local: Array, shares: Sequence[Array]
+) -> list[tuple[Array, tuple[Peer, ...]]]:
+    """By rank the places of its face nodes among received ones, and its peers.
+
+    A rank receives, peer after peer, a node for each of its face nodes with a neighbour there, in its own order.
+    """
+    size = len(element.nodes)
+    places, wanted = [], list[dict[int, Array]]()  # by receiver: flat numbers on each sender
+    for rank, share in enumerate(shares):
+        across = connectivity.neighbour[share]
+        source = np.where(across < 0, rank, owner[across])
+        nodes = (local[across] * size)[..., None] + connectivity.nodes[share]
+        place = np.zeros(nodes.shape, np.int32)
+        begin, needs = 0, {}
+        for peer in np.unique(source[source != rank]).tolist():
+            from_peer = source == peer
+            needs[peer] = nodes[from_peer].ravel().astype(np.int32)
+            place[from_peer] = np.arange(begin, begin + len(needs[peer])).reshape(-1, nodes.shape[2])
+            begin += len(needs[peer])
+        places.append(place.reshape(len(share), -1))
+        wanted.append(needs)
+    return [
+        (places[rank], tuple(Peer(peer, wanted[peer][rank], len(wanted[rank][peer])) for peer in sorted(wanted[rank])))
+        for rank in range(len(shares))
+    ]
+
+
+def _domain(
+    element: Element, connectivity: Connectivity, whole: Geometry, rank: int, share: Array, side: Array, h_face: Array,
+    ghost: Array, peers: tuple[Peer, ...], owner: Array, local: Array,
+) -> Domain:
+    size = len(element.nodes)
+    across = connectivity.neighbour[share]
+    is_ghost = (across >= 0) & (owner[across] != rank)
+    here = (across >= 0) & ~is_ghost
+    own = (np.arange(len(share)) * size)[:, None, None] + element.face_nodes
+    outside = np.where(here[..., None], (local[across] * size)[..., None] + connectivity.nodes[share], own)
+    return Domain(
+        element, rank, share, whole.nodes[share], whole.affine, whole.metric[share], whole.jacobian[share],
+        whole.normals[share], whole.scale[share], whole.mass[share],
+        outside.reshape(len(share), -1).astype(np.int32), ghost, is_ghost, connectivity.boundary[share],
+        connectivity.names, side[share], h_face[share], whole.heights[share].min(axis=1), peers,
+    )
