@@ -102,3 +102,14 @@ def _arrivals(found: Partition) -> dict[str, int]:
     for part in found.parts:
         arrives.update((name, reduction.batch) for reduction in part.reductions for name in reduction.results)
     return arrives
+
+
+def check_reductions_once(found: Partition) -> None:
+    """No reduction is computed in two parts."""
+    parts: dict[str, int] = {}
+    for part in found.parts:
+        for name in computed(found, part):
+            if has_reduce(lambda_of(found.program, name).expr):
+                text = "rank {} computes the reduction {!r} in parts {} and {}"
+                first = parts.setdefault(name, part.number)
+                hold(first == part.number, text, found.program.rank, name, first, part.number)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from aotato.frontend import dependences, levels, partition, storage
+from aotato.frontend import dependences, late, levels, storage
 from aotato.frontend.ir import Allreduce, Input, Lambda, Programs, Recv
 from aotato.frontend.parts import Message, Part, Partition
 
@@ -345,7 +345,7 @@ PATCHES: dict[str, tuple[ModuleType, str, Any]] = {
     "everything that might be is stored": (storage, "cut", _largest_cut),
     "whatever is read later is stored": (storage, "cut", _store_readers),
     "nothing is stored for later parts": (storage, "cut", lambda *arguments: ()),
-    "only outputs are stored, aliases forgotten": (partition, "stored", _only_outputs),
-    "aliases forgotten": (partition, "aliases", lambda program: {}),
+    "only outputs are stored, aliases forgotten": (late, "stored", _only_outputs),
+    "aliases forgotten": (late, "aliases", lambda program: {}),
     "arrays that nothing needs are taken for live": (storage, "live", lambda p, alias: dict(p.arrays)),
 }

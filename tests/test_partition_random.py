@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import partition_mutants
+from aotato.frontend import late
 from aotato.frontend.checks import check
 from aotato.frontend.interpret import run as interpret
 from aotato.frontend.invariant import InvalidPartition
@@ -35,11 +36,13 @@ def test_any_order_of_parts_gives_the_meaning_of_the_program():
     total = 0
 
     @SETTINGS
-    @given(programs(), st.lists(st.integers(0, 30), max_size=12))
-    def run(program: Programs, choices: list[int]) -> None:
+    @given(programs(), st.lists(st.integers(0, 30), max_size=12), st.booleans())
+    def run(program: Programs, choices: list[int], delayed: bool) -> None:
         nonlocal total
         check(program)
-        partitions = partition(program)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(late, "LONGEST_DELAYED", 1024 if delayed else 0)
+            partitions = partition(program)
         total += 1
         seen.update(features(program, partitions))
         inputs = values(program)
@@ -58,6 +61,14 @@ def test_any_order_of_parts_gives_the_meaning_of_the_program():
     print(f"{total} programs: {shares}")
     assert total >= EXAMPLES
     assert min(shares.values()) >= 0.2, shares
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_delayed():
+    """Programs of tests are small: their reductions would all be short, and none would cross parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(late, "LONGEST_DELAYED", 0)
+        yield
 
 
 def some_programs(count: int) -> list[Programs]:
