@@ -193,7 +193,8 @@ class _NestWriter:
             own = f"{size}*{self.turn} + {self.lane}"
             work = self.block.size * ir.size(self.spec.shape[1:])
             space = f"0 <= {self.turn} and {own} < {work} and {own} + {work}*{self.group} < {elements}"
-            self.out.domains.append(f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
+            # Right below that of group and lane: loopy takes a domain without parameters, as loops have, for a new root
+            self.out.domains.insert(1, f"[{self.group}, {self.lane}] -> {{ [{self.turn}] : {space} }}")
             return
         if self.spec.grouped:
             space = f"0 <= {self.lane} < {size} and 0 <= {self.group} < {elements}"
