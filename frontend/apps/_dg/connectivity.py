@@ -23,7 +23,7 @@ class Connectivity:
 
     neighbour: Array  # (E, F) int64 element across the face, -1 on boundaries
     neighbour_face: Array  # (E, F) int64 its face, -1 on boundaries
-    nodes: Array  # (E, F, m) int64 its node at the place of each face node; the own one on boundaries
+    places: Array  # (E, F, m) int64 which of its K face nodes meets each of ours; the own one on boundaries
     boundary: Array  # (E, F) int32 number of the boundary's name, -1 elsewhere
     names: tuple[str, ...]  # of boundaries that are not periodic
 
@@ -43,15 +43,14 @@ def connect(mesh: Mesh, element: Element) -> Connectivity:
     first, second = np.concatenate(pairs).T
     across = np.full(elements * faces, -1)
     across[first], across[second] = second, first
-    nodes = np.broadcast_to(element.face_nodes, (elements, *element.face_nodes.shape)).reshape(elements * faces, -1)
-    nodes = _partners(mesh, element, facets, labels, np.stack([first, second], 1), nodes)
+    places = _partners(mesh, element, facets, labels, np.stack([first, second], axis=1))
     kept = [k for k in range(len(names)) if k not in joined]
     renumbered = np.full(len(names) + 1, -1)
     renumbered[kept] = np.arange(len(kept))
     return Connectivity(
         np.where(across < 0, -1, across // faces).reshape(elements, faces),
         np.where(across < 0, -1, across % faces).reshape(elements, faces),
-        nodes.reshape(elements, faces, -1),
+        places.reshape(elements, faces, -1),
         renumbered[name_of].astype(np.int32).reshape(elements, faces),
         tuple(names[k] for k in kept),
     )
@@ -155,19 +154,21 @@ def _images(mesh: Mesh, minus: Array, plus: Array, translation: Array, both: str
     return minus[found]
 
 
-def _partners(mesh: Mesh, element: Element, facets: Array, labels: Array, pairs: Array, own: Array) -> Array:
-    """(faces, m) the neighbour's node at each face node; where there is none, the own."""
+def _partners(mesh: Mesh, element: Element, facets: Array, labels: Array, pairs: Array) -> Array:
+    """(faces, m) which of its element's face nodes the neighbour has at each face node; the own one on boundaries."""
     turns = _turns(labels)
     known, code = np.unique(turns, axis=0, return_inverse=True)
-    places = np.array([_turned(element, turn) for turn in known])[code.ravel()]
+    turned = np.array([_turned(element, turn) for turn in known])[code.ravel()]
     seen = np.take_along_axis(labels, turns, axis=1)
     wrong = np.flatnonzero((seen[pairs[:, 0]] != seen[pairs[:, 1]]).any(axis=1))
     if len(wrong):
         raise AppError(f"two cells order the corners of their common face {_place(mesh, facets[pairs[wrong[0], 0]])} "
                        "differently around it")
-    result = own.copy()
+    faces, size = element.face_nodes.shape
+    begins = np.arange(len(facets))[:, None] % faces * size
+    result = begins + np.arange(size)
     for a, b in (pairs.T, pairs.T[::-1]):
-        result[a[:, None], places[a]] = np.take_along_axis(own[b], places[b], axis=1)
+        result[a[:, None], turned[a]] = begins[b] + turned[b]
     return result
 
 

@@ -29,6 +29,7 @@ class Peer:
 
     rank: int
     sends: Array  # (S,) int32 flat numbers element*n + node of what it needs of us, in its order
+    face_sends: Array  # (S,) int32 the same as face nodes: element*K + face node
     receives: int  # nodes that we need of it
 
 
@@ -91,7 +92,8 @@ def _check_meeting(mesh: Mesh, element: Element, connectivity: Connectivity, who
     """Nodes that meet lie at one place, but for a translation between periodic sides."""
     inside = connectivity.neighbour >= 0
     own = whole.nodes[:, element.face_nodes][inside]
-    theirs = whole.nodes[connectivity.neighbour[inside][:, None], connectivity.nodes[inside]]
+    nodes = element.face_nodes.ravel()[connectivity.places[inside]]
+    theirs = whole.nodes[connectivity.neighbour[inside][:, None], nodes]
     moved = own - theirs
     near = NEAR * float(np.ptp(mesh.vertices, axis=0).max())
     known = [np.zeros(element.dim), *(sign * np.asarray(p.translation) for p in mesh.periodic for sign in (1, -1))]
@@ -131,25 +133,31 @@ def _exchanges(
 
     A rank receives, peer after peer, a node for each of its face nodes with a neighbour there, in its own order.
     """
-    size = len(element.nodes)
-    places, wanted = [], list[dict[int, Array]]()  # by receiver: flat numbers on each sender
+    places, wanted = [], list[dict[int, tuple[Array, Array]]]()  # by receiver: elements and face nodes of each sender
     for rank, share in enumerate(shares):
         across = connectivity.neighbour[share]
         source = np.where(across < 0, rank, owner[across])
-        nodes = (local[across] * size)[..., None] + connectivity.nodes[share]
-        place = np.zeros(nodes.shape, np.int32)
+        place = np.zeros((*across.shape, element.face_nodes.shape[1]), np.int32)
         begin, needs = 0, {}
         for peer in np.unique(source[source != rank]).tolist():
-            from_peer = source == peer
-            needs[peer] = nodes[from_peer].ravel().astype(np.int32)
-            place[from_peer] = np.arange(begin, begin + len(needs[peer])).reshape(-1, nodes.shape[2])
-            begin += len(needs[peer])
+            of_peer = source == peer
+            needs[peer] = local[across[of_peer]][:, None], connectivity.places[share][of_peer]
+            count = needs[peer][1].size
+            place[of_peer] = np.arange(begin, begin + count).reshape(-1, place.shape[2])
+            begin += count
         places.append(place.reshape(len(share), -1))
         wanted.append(needs)
     return [
-        (places[rank], tuple(Peer(peer, wanted[peer][rank], len(wanted[rank][peer])) for peer in sorted(wanted[rank])))
+        (places[rank], tuple(_peer(element, peer, *wanted[peer][rank], wanted[rank][peer][1].size)
+                             for peer in sorted(wanted[rank])))
         for rank in range(len(shares))
     ]
+
+
+def _peer(element: Element, rank: int, elements: Array, places: Array, receives: int) -> Peer:
+    nodes = elements * len(element.nodes) + element.face_nodes.ravel()[places]
+    face_nodes = elements * element.face_nodes.size + places
+    return Peer(rank, nodes.ravel().astype(np.int32), face_nodes.ravel().astype(np.int32), receives)
 
 
 def _domain(
@@ -161,7 +169,8 @@ def _domain(
     is_ghost = (across >= 0) & (owner[across] != rank)
     here = (across >= 0) & ~is_ghost
     own = (np.arange(len(share)) * size)[:, None, None] + element.face_nodes
-    outside = np.where(here[..., None], (local[across] * size)[..., None] + connectivity.nodes[share], own)
+    theirs = (local[across] * size)[..., None] + element.face_nodes.ravel()[connectivity.places[share]]
+    outside = np.where(here[..., None], theirs, own)
     return Domain(
         element, rank, share, whole.nodes[share], whole.affine, whole.metric[share], whole.jacobian[share],
         whole.normals[share], whole.scale[share], whole.mass[share],

@@ -7,7 +7,7 @@ look through.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -46,54 +46,67 @@ class Operators:
     def normal(self) -> tuple[Array, ...]:
         """Of unit length, outward; by axis (E, K)."""
         if self.domain.affine:
-            return tuple(self._spread(self.domain.normals[:, :, axis]) for axis in range(self.dim))
+            return tuple(self.faces(self.domain.normals[:, :, axis]) for axis in range(self.dim))
         return tuple(_constant(self.domain.normals[:, :, axis]) for axis in range(self.dim))
 
     @cached_property
     def scale(self) -> Array:
         """Area element over volume element: (E, K)."""
-        return self._spread(self.domain.scale) if self.domain.affine else _constant(self.domain.scale)
+        return self.faces(self.domain.scale) if self.domain.affine else _constant(self.domain.scale)
 
     @cached_property
     def side(self) -> Array:
         """1.0 or -1.0, opposite on the two sides of a face: (E, K)."""
-        return self._spread(self.domain.side)
+        return self.faces(self.domain.side)
 
     @cached_property
     def h_face(self) -> Array:
         """Height of the flatter of both cells above the face: (E, K)."""
-        return self._spread(self.domain.h_face)
+        return self.faces(self.domain.h_face)
+
+    def faces(self, values: Table) -> Array:
+        """Constants by face, (E, F) of numpy, as (E, K) by face node."""
+        return take(_constant(values), self._face, axis=1)
 
     def inside(self, x: Array) -> Array:
         """Values of each face's own element: (..., E, n) -> (..., E, K)."""
         return take(x, self._inner, axis=x.ndim - 1)
 
+    def outside(self, x: Array, ghost: Array | None) -> Array:
+        """Values across each face: (V, E, n), ghost (G, V) -> (V, E, K). On boundaries: the own value.
+
+        Without a ghost, faces that another rank lies across have the own value too.
+        """
+        return self.outside_faces(take(_flat(x), self._outer, axis=1), ghost)
+
+    def outside_faces(self, local: Array, ghost: Array | None) -> Array:
+        """`local` (V, E, K), but what other ranks sent, (G, V), where they lie across the face."""
+        if ghost is None:
+            return local
+        return pt.where(self._is_ghost, take(pt.transpose(ghost, (1, 0)), self._ghost, axis=1), local)
+
     def exchange(self, x: Array, tag: str) -> Array | None:
         """What `outside` needs of other ranks: (V, E, n) -> (G, V); one message a peer. None without peers."""
-        peers = self.domain.peers
-        if not peers:
-            return None
-        flat = pt.reshape(x, (x.shape[0], x.shape[1] * x.shape[2]))
+        return self._exchanged(x, [peer.sends for peer in self.domain.peers], tag)
+
+    def exchange_faces(self, x: Array, tag: str) -> Array | None:
+        """The other ranks' own values on common faces: (V, E, K) -> (G, V), for `outside_faces`. None without peers."""
+        return self._exchanged(x, [peer.face_sends for peer in self.domain.peers], tag)
+
+    def _exchanged(self, x: Array, sends: Sequence[Table], tag: str) -> Array | None:
         received = []
-        for peer in peers:
-            sent = pt.transpose(take(flat, _constant(peer.sends), axis=1), (1, 0))
+        for peer, numbers in zip(self.domain.peers, sends, strict=True):
+            sent = pt.transpose(take(_flat(x), _constant(numbers), axis=1), (1, 0))
             ghost = make_distributed_recv(peer.rank, tag, (peer.receives, x.shape[0]), x.dtype)
             received.append(staple_distributed_send(sent, peer.rank, tag, stapled_to=ghost))
-        return received[0] if len(received) == 1 else pt.concatenate(received, axis=0)
-
-    def outside(self, x: Array, ghost: Array | None) -> Array:
-        """Values across each face: (V, E, n), ghost (G, V) -> (V, E, K). On boundaries: the own value."""
-        flat = pt.reshape(x, (x.shape[0], x.shape[1] * x.shape[2]))
-        here = take(flat, self._outer, axis=1)
-        if ghost is None:
-            return here
-        there = take(pt.transpose(ghost, (1, 0)), self._ghost, axis=1)
-        return pt.where(self._is_ghost, there, here)
+        if len(received) < 2:
+            return received[0] if received else None
+        return pt.concatenate(received, axis=0)
 
     def on(self, boundary: str) -> Array | None:
         """Which face nodes lie on it: bool (E, K). None where this rank has none. Raises ValueError: no such name."""
         mask = self.domain.boundary == self.domain.boundaries.index(boundary)
-        return self._spread(mask) if mask.any() else None
+        return self.faces(mask) if mask.any() else None
 
     def select(self, values: Mapping[str, Array], otherwise: Array) -> Array:
         """`values[name]` (..., E, K) on boundary `name`, `otherwise` elsewhere."""
@@ -152,10 +165,6 @@ class Operators:
         nodes, weights = self._lines[axis]
         return pt.einsum("ib,veib->vei", weights, take(x, nodes, axis=2))
 
-    def _spread(self, values: Table) -> Array:
-        """(E, F) by face -> (E, K) by face node."""
-        return take(_constant(values), self._face, axis=1)
-
     @cached_property
     def _face(self) -> Array:
         faces, size = self.domain.element.face_nodes.shape
@@ -175,7 +184,7 @@ class Operators:
 
     @cached_property
     def _is_ghost(self) -> Array:
-        return self._spread(self.domain.is_ghost)
+        return self.faces(self.domain.is_ghost)
 
     @cached_property
     def _metric(self) -> Array:
@@ -213,6 +222,11 @@ class Operators:
 def _constant(array: Table | None) -> Array:
     assert array is not None
     return pt.make_data_wrapper(np.ascontiguousarray(array))
+
+
+def _flat(x: Array) -> Array:
+    """(V, E, n) -> (V, E*n)."""
+    return pt.reshape(x, (x.shape[0], x.shape[1] * x.shape[2]))
 
 
 def _sum(terms: Any) -> Array:
