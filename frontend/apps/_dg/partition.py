@@ -27,8 +27,8 @@ def owners(connectivity: Connectivity, ranks: int) -> Array:
         return np.zeros(elements, np.int64)
     import pymetis
 
-    begins, others = _graph(connectivity.neighbour)
-    _, owner = pymetis.part_graph(ranks, xadj=begins, adjncy=others, options=pymetis.Options(seed=SEED))
+    graph = pymetis.CSRAdjacency(*_graph(connectivity.neighbour))
+    _, owner = pymetis.part_graph(ranks, graph, options=pymetis.Options(seed=SEED))
     return _filled(np.asarray(owner, np.int64), ranks)
 
 
