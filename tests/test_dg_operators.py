@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import numpy as np
@@ -16,6 +17,7 @@ from aotato.frontend.apps._dg.elements import element
 from aotato.frontend.apps._dg.operators import Operators
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.report import report
+from conftest import ROOT
 from dg import nodes, run, scrambled, warp
 
 COUNTS = {"tri": (4, 3), "quad": (4, 3), "tet": (2, 2, 2), "hex": (3, 2, 3)}
@@ -212,3 +214,14 @@ def test_an_advection_stage_is_one_launch(cell, tmp_path):
     path = aotato.build(step, path=tmp_path / "advection.h5", targets="gpu")
     with Bundle.open(path) as bundle:
         assert report(bundle)["entries"]["step"]["per_rank"][0]["launches"] == 1
+
+
+def test_the_solver_of_the_docs_runs(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "dg.md").read_text(), re.DOTALL)
+    (tmp_path / "drift.py").write_text(code)
+    path = aotato.build(str(tmp_path / "drift.py"), path=tmp_path / "drift.h5", targets="cpu")
+    with aotato.load(path) as program:
+        u = program.call("step", dt=1e-3)["u"]
+    # What flows in at y- has come into the lowest cells alone
+    assert 0 < u.max() < 1
+    assert (u[0].max(axis=1) > 1e-3).sum() == 16

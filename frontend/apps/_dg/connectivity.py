@@ -151,7 +151,7 @@ def _images(mesh: Mesh, minus: Array, plus: Array, translation: Array, both: str
         point = ", ".join(f"{x:g}" for x in points[np.flatnonzero(found < 0)[0]])
         raise AppError(f"{both}: no vertex of the first, moved by ({', '.join(f'{x:g}' for x in translation)}), lies "
                        f"at vertex ({point}) of the second")
-    return minus[found]
+    return np.asarray(minus[found])
 
 
 def _partners(mesh: Mesh, element: Element, facets: Array, labels: Array, pairs: Array) -> Array:
@@ -166,7 +166,7 @@ def _partners(mesh: Mesh, element: Element, facets: Array, labels: Array, pairs:
                        "differently around it")
     faces, size = element.face_nodes.shape
     begins = np.arange(len(facets))[:, None] % faces * size
-    result = begins + np.arange(size)
+    result: Array = begins + np.arange(size)
     for a, b in (pairs.T, pairs.T[::-1]):
         result[a[:, None], turned[a]] = begins[b] + turned[b]
     return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,28 +71,39 @@ def domains(mesh: Mesh, element: Element, ranks: int) -> tuple[Domain, ...]:
     if mesh.cell != element.cell:
         raise AppError(f"expected a mesh of {element.cell!r} cells, but found {mesh.cell!r}")
     mesh = oriented(mesh)
-    connectivity = connect(mesh, element)
-    whole = geometry(mesh, element)
-    _check_meeting(mesh, element, connectivity, whole)
+    connectivity, shape = connect(mesh, element), geometry(mesh, element)
+    _check_meeting(mesh, element, connectivity, shape)
     owner = owners(connectivity, ranks)
-    shares = ordered(connectivity, owner, whole.nodes.mean(axis=1))
-    side, h_face = _side(connectivity, whole), _across(connectivity, whole.heights, np.minimum)
+    shares = ordered(connectivity, owner, shape.nodes.mean(axis=1))
     local = np.empty(len(owner), np.int64)
     for share in shares:
         local[share] = np.arange(len(share))
-    exchanges = _exchanges(element, connectivity, owner, local, shares)
-    return tuple(
-        _domain(element, connectivity, whole, rank, share, side, h_face, *exchanges[rank], owner, local)
-        for rank, share in enumerate(shares)
-    )
+    whole = _Whole(element, connectivity, shape, _side(connectivity, shape), _flatter(connectivity, shape.heights),
+                   owner, tuple(shares), local)
+    exchanges = _exchanges(whole)
+    return tuple(_domain(whole, rank, *exchanges[rank]) for rank in range(ranks))
 
 
-def _check_meeting(mesh: Mesh, element: Element, connectivity: Connectivity, whole: Geometry) -> None:
+@dataclass(frozen=True)
+class _Whole:
+    """The mesh of all ranks; arrays by its elements."""
+
+    element: Element
+    connectivity: Connectivity
+    geometry: Geometry
+    side: Array  # (E, F)
+    h_face: Array  # (E, F)
+    owner: Array  # (E,) rank
+    shares: tuple[Array, ...]  # by rank its elements, in its order
+    local: Array  # (E,) place in the owner's order
+
+
+def _check_meeting(mesh: Mesh, element: Element, connectivity: Connectivity, shape: Geometry) -> None:
     """Nodes that meet lie at one place, but for a translation between periodic sides."""
     inside = connectivity.neighbour >= 0
-    own = whole.nodes[:, element.face_nodes][inside]
+    own = shape.nodes[:, element.face_nodes][inside]
     nodes = element.face_nodes.ravel()[connectivity.places[inside]]
-    theirs = whole.nodes[connectivity.neighbour[inside][:, None], nodes]
+    theirs = shape.nodes[connectivity.neighbour[inside][:, None], nodes]
     moved = own - theirs
     near = NEAR * float(np.ptp(mesh.vertices, axis=0).max())
     known = [np.zeros(element.dim), *(sign * np.asarray(p.translation) for p in mesh.periodic for sign in (1, -1))]
@@ -105,12 +115,12 @@ def _check_meeting(mesh: Mesh, element: Element, connectivity: Connectivity, who
                        "must move periodic sides alike")
 
 
-def _side(connectivity: Connectivity, whole: Geometry) -> Array:
+def _side(connectivity: Connectivity, shape: Geometry) -> Array:
     """1 where the face looks along a fixed direction, -1 where against it: no cell has all its faces on one side.
 
     A consistent switch, as Cockburn and Dong (2007) use; faces along the direction go by (element, face) numbers.
     """
-    along = whole.mean_normals @ ACROSS[: whole.nodes.shape[2]]
+    along = shape.mean_normals @ ACROSS[: shape.nodes.shape[2]]
     elements, faces = along.shape
     number = np.arange(elements * faces).reshape(elements, faces)
     other = np.where(connectivity.neighbour < 0, number, connectivity.neighbour * faces + connectivity.neighbour_face)
@@ -120,37 +130,34 @@ def _side(connectivity: Connectivity, whole: Geometry) -> Array:
     return np.where(connectivity.neighbour < 0, 1.0, result)
 
 
-def _across(connectivity: Connectivity, values: Array, combine: np.ufunc) -> Array:
-    """A value of each face combined with the other side's."""
-    theirs = values[np.maximum(connectivity.neighbour, 0), np.maximum(connectivity.neighbour_face, 0)]
-    return np.where(connectivity.neighbour < 0, values, combine(values, theirs))
+def _flatter(connectivity: Connectivity, heights: Array) -> Array:
+    """The smaller of the heights on both sides of each face."""
+    theirs = heights[np.maximum(connectivity.neighbour, 0), np.maximum(connectivity.neighbour_face, 0)]
+    return np.where(connectivity.neighbour < 0, heights, np.minimum(heights, theirs))
 
 
-def _exchanges(
-    element: Element, connectivity: Connectivity, owner: Array, local: Array, shares: Sequence[Array]
-) -> list[tuple[Array, tuple[Peer, ...]]]:
+def _exchanges(whole: _Whole) -> list[tuple[Array, tuple[Peer, ...]]]:
     """By rank the places of its face nodes among received ones, and its peers.
 
     A rank receives, peer after peer, a node for each of its face nodes with a neighbour there, in its own order.
     """
     places, wanted = [], list[dict[int, tuple[Array, Array]]]()  # by receiver: elements and face nodes of each sender
-    for rank, share in enumerate(shares):
-        across = connectivity.neighbour[share]
-        source = np.where(across < 0, rank, owner[across])
-        place = np.zeros((*across.shape, element.face_nodes.shape[1]), np.int32)
+    for rank, share in enumerate(whole.shares):
+        across, across_nodes = whole.connectivity.neighbour[share], whole.connectivity.places[share]
+        source = np.where(across < 0, rank, whole.owner[across])
+        place: Array = np.zeros(across_nodes.shape, np.int32)
         begin, needs = 0, {}
         for peer in np.unique(source[source != rank]).tolist():
             of_peer = source == peer
-            needs[peer] = local[across[of_peer]][:, None], connectivity.places[share][of_peer]
+            needs[peer] = whole.local[across[of_peer]][:, None], across_nodes[of_peer]
             count = needs[peer][1].size
             place[of_peer] = np.arange(begin, begin + count).reshape(-1, place.shape[2])
             begin += count
         places.append(place.reshape(len(share), -1))
         wanted.append(needs)
     return [
-        (places[rank], tuple(_peer(element, peer, *wanted[peer][rank], wanted[rank][peer][1].size)
-                             for peer in sorted(wanted[rank])))
-        for rank in range(len(shares))
+        (place, tuple(_peer(whole.element, peer, *wanted[peer][rank], needs[peer][1].size) for peer in sorted(needs)))
+        for rank, (place, needs) in enumerate(zip(places, wanted, strict=True))
     ]
 
 
@@ -160,20 +167,17 @@ def _peer(element: Element, rank: int, elements: Array, places: Array, receives:
     return Peer(rank, nodes.ravel().astype(np.int32), face_nodes.ravel().astype(np.int32), receives)
 
 
-def _domain(
-    element: Element, connectivity: Connectivity, whole: Geometry, rank: int, share: Array, side: Array, h_face: Array,
-    ghost: Array, peers: tuple[Peer, ...], owner: Array, local: Array,
-) -> Domain:
-    size = len(element.nodes)
-    across = connectivity.neighbour[share]
-    is_ghost = (across >= 0) & (owner[across] != rank)
+def _domain(whole: _Whole, rank: int, ghost: Array, peers: tuple[Peer, ...]) -> Domain:
+    element, shape, share = whole.element, whole.geometry, whole.shares[rank]
+    across, size = whole.connectivity.neighbour[share], len(element.nodes)
+    is_ghost = (across >= 0) & (whole.owner[across] != rank)
     here = (across >= 0) & ~is_ghost
     own = (np.arange(len(share)) * size)[:, None, None] + element.face_nodes
-    theirs = (local[across] * size)[..., None] + element.face_nodes.ravel()[connectivity.places[share]]
-    outside = np.where(here[..., None], theirs, own)
+    theirs = element.face_nodes.ravel()[whole.connectivity.places[share]] + (whole.local[across] * size)[..., None]
+    outside = np.where(here[..., None], theirs, own).reshape(len(share), -1).astype(np.int32)
     return Domain(
-        element, rank, share, whole.nodes[share], whole.affine, whole.metric[share], whole.jacobian[share],
-        whole.normals[share], whole.scale[share], whole.mass[share],
-        outside.reshape(len(share), -1).astype(np.int32), ghost, is_ghost, connectivity.boundary[share],
-        connectivity.names, side[share], h_face[share], whole.heights[share].min(axis=1), peers,
+        element, rank, share, shape.nodes[share], shape.affine, shape.metric[share], shape.jacobian[share],
+        shape.normals[share], shape.scale[share], shape.mass[share], outside, ghost, is_ghost,
+        whole.connectivity.boundary[share], whole.connectivity.names, whole.side[share], whole.h_face[share],
+        shape.heights[share].min(axis=1), peers,
     )

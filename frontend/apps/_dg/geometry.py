@@ -87,7 +87,7 @@ def _curved(mesh: Mesh, element: Element, corners: Array) -> Geometry:
                            f"{nodes.shape} of {(len(corners), *element.nodes.shape)}")
 
     def along(x: Array, axis: int) -> Array:
-        return np.einsum("ij,ej...->ei...", element.derivative[axis], x)
+        return np.asarray(np.einsum("ij,ej...->ei...", element.derivative[axis], x))
 
     tangents = np.stack([along(nodes, axis) for axis in range(element.dim)], axis=2)  # (E, n, r, x)
     jacobian = np.linalg.det(tangents)
