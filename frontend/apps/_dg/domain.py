@@ -100,14 +100,18 @@ class _Whole:
 
 def _check_meeting(mesh: Mesh, element: Element, connectivity: Connectivity, shape: Geometry) -> None:
     """Nodes that meet lie at one place, but for a translation between periodic sides."""
-    inside = connectivity.neighbour >= 0
-    own = shape.nodes[:, element.face_nodes][inside]
-    nodes = element.face_nodes.ravel()[connectivity.places[inside]]
-    theirs = shape.nodes[connectivity.neighbour[inside][:, None], nodes]
-    moved = own - theirs
+    element_of, face = np.nonzero(connectivity.neighbour >= 0)
+    own_nodes = element.face_nodes[face]
+    their_nodes = element.face_nodes.ravel()[connectivity.places[element_of, face]]
+    own = shape.nodes[element_of[:, None], own_nodes]
+    theirs = shape.nodes[connectivity.neighbour[element_of, face][:, None], their_nodes]
     near = NEAR * float(np.ptp(mesh.vertices, axis=0).max())
-    known = [np.zeros(element.dim), *(sign * np.asarray(p.translation) for p in mesh.periodic for sign in (1, -1))]
-    meets = np.any([(np.abs(moved - translation) <= near).all(axis=(1, 2)) for translation in known], axis=0)
+    meets = np.abs(own - theirs).max(axis=(1, 2)) <= near
+    for periodic in mesh.periodic:
+        for sign in (1, -1):
+            rest = np.flatnonzero(~meets)
+            apart = own[rest] - theirs[rest] - sign * np.asarray(periodic.translation)
+            meets[rest] = np.abs(apart).max(axis=(1, 2)) <= near
     if not meets.all():
         first = np.flatnonzero(~meets)[0]
         a, b = (", ".join(f"{x:g}" for x in points[first, 0]) for points in (own, theirs))

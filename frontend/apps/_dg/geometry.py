@@ -87,7 +87,7 @@ def _curved(mesh: Mesh, element: Element, corners: Array) -> Geometry:
                            f"{nodes.shape} of {(len(corners), *element.nodes.shape)}")
 
     def along(x: Array, axis: int) -> Array:
-        return np.asarray(np.einsum("ij,ej...->ei...", element.derivative[axis], x))
+        return _along(element, x, axis)
 
     tangents = np.stack([along(nodes, axis) for axis in range(element.dim)], axis=2)  # (E, n, r, x)
     jacobian = np.linalg.det(tangents)
@@ -106,6 +106,15 @@ def _curved(mesh: Mesh, element: Element, corners: Array) -> Geometry:
         (sizes / jacobian[:, element.face_nodes]).reshape(elements, -1), mass, areas,
         mass.sum(axis=1)[:, None] / areas, total / np.linalg.norm(total, axis=2, keepdims=True),
     )
+
+
+def _along(element: Element, x: Array, axis: int) -> Array:
+    """The derivative of (E, n, ...) along an axis of the reference cube, whose first axis runs fastest."""
+    assert element.line_nodes is not None and element.line_weights is not None
+    line = element.line_weights[axis, element.line_nodes[axis, 0]]
+    size = len(line)
+    result: Array = line @ x.reshape(len(x) * size ** (element.dim - 1 - axis), size, -1)
+    return result.reshape(x.shape)
 
 
 def _cross(tangents: Array) -> Array:
