@@ -200,6 +200,36 @@ def travelled(pieces, x, mass, end=0.25):
     return np.sqrt((mass * (state.reshape(x.shape) - np.sin(2 * np.pi * (x - VELOCITY[0] * end))) ** 2).sum())
 
 
+@pytest.mark.parametrize(("cell", "curved", "counts"), [
+    ("tri", False, (3, 2)), ("quad", False, (3, 3)), ("quad", True, (3, 3)), ("tet", False, (1, 2, 1)),
+    ("hex", True, (2, 2, 2)),
+])
+def test_diffusion_is_symmetric_and_keeps_constants_alone(cell, curved, counts):
+    """Local discontinuous Galerkin without penalty, which `side` must suffice for: all other modes decay."""
+    (piece,) = pieces = parts(cell, curved, 1, 1, (True, True, True), counts)
+    shape = nodes(pieces).shape[:2]
+    size = shape[0] * shape[1]
+
+    def diffusion(ops, x):
+        inner, outer = ops.inside(x), ops.outside(x, None)
+        taken = 0.5 * (inner + outer) + 0.5 * ops.side * (inner - outer)
+        slope = [ops.gradient(x)[d] + ops.lift((taken - inner) * n) for d, n in enumerate(ops.normal)]
+        own = sum(ops.inside(g) * n for g, n in zip(slope, ops.normal, strict=True))
+        theirs = sum(ops.outside(g, None) * n for g, n in zip(slope, ops.normal, strict=True))
+        return ops.divergence(pt.stack(slope)) - ops.lift(own - 0.5 * (own + theirs) + 0.5 * ops.side * (own - theirs))
+
+    operator = run(pieces, diffusion, np.eye(size).reshape(size, *shape)).reshape(size, size).T
+    masses = np.zeros((*shape, *shape))
+    for row, element_ in enumerate(piece.elements):
+        masses[element_, :, element_] = (piece.element.mass * piece.jacobian[row] if piece.affine
+                                         else np.diag(piece.mass[row]))
+    energy = masses.reshape(size, size) @ operator
+    scale = np.abs(energy).max()
+    assert np.abs(energy - energy.T).max() < 1e-12 * scale
+    modes = np.linalg.eigvalsh(energy + energy.T) / scale
+    assert (modes < -1e-4).sum() == size - 1 and abs(modes[-1]) < 1e-12
+
+
 @pytest.mark.parametrize("cell", COUNTS)
 def test_an_advection_stage_is_one_launch(cell, tmp_path):
     counts = {"tri": (6, 6), "quad": (8, 9), "tet": (3, 3, 3), "hex": (4, 4, 5)}[cell]
