@@ -76,6 +76,7 @@ class Piece:
     """
 
     mesh: Mesh
+    numbers: Array  # (E,) of its elements in the whole mesh
     ghosts: Array  # (E, 4 m) bool
     ghost: Array  # (E, 4 m), 0 where the partner is local
     peers: dict[int, int]  # rank -> nodes received from it
@@ -111,7 +112,7 @@ def pieces(mesh: Mesh, nodes: int, ranks: int) -> list[Piece]:
         face_sends = {p: faces[mine[p]][wanted[p]] for p in peers}
         own = Mesh(mesh.face_nodes, np.where(ghosts, 0, flat[numbers]), mesh.inverse_metric[numbers],
                    mesh.scaled_normals[numbers])
-        found.append(Piece(own, ghosts, ghost, sizes, sends, face_sends))
+        found.append(Piece(own, numbers, ghosts, ghost, sizes, sends, face_sends))
     return found
 
 

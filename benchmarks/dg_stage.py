@@ -9,6 +9,7 @@ kernel by kernel.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.metadata
 import json
 import statistics
@@ -20,9 +21,10 @@ from typing import Any
 
 import numpy as np
 import pytato as pt
-from dg_mesh import Mesh, Piece, box, lattice, pieces
+from dg_mesh import Mesh, Piece, box, lattice
 
 import aotato
+from aotato.emit import target
 from aotato.frontend import array_input, make_distributed_recv, staple_distributed_send, take
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.report import report
@@ -138,7 +140,7 @@ def viscous_flux(q: list[Any], gradient: Any) -> list[list[Any]]:
 
 
 def face_flux(inner: list[Any], outer: list[Any], viscous: Any, direction: list[Any], v: int) -> Any:
-    """Half the jump of the flux along the normal (`viscous`: of its viscous part), and dissipation by the fastest wave."""
+    """Half the jump of the flux along the normal, `viscous` its viscous part, and dissipation by the fastest wave."""
 
     def along(states: list[Any]) -> Any:
         return sum(direction[d] * euler(states, d, v) for d in range(3))
@@ -163,7 +165,10 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=7, help="timed blocks; the median counts")
     parser.add_argument("--bandwidth", type=float, default=4.28e12, help="bytes per second, for the floor")
     parser.add_argument("--flops", type=float, default=33e12, help="double-precision operations per second")
+    parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=N", help="change the target: accumulators=60")
     chosen = parser.parse_args()
+    changes = {name: int(number) for name, number in (item.split("=") for item in chosen.set)}
+    target.TARGETS[chosen.target] = dataclasses.replace(target.TARGETS[chosen.target], **changes)
     mesh = box(chosen.cells, chosen.order)
     elements, n = len(mesh.outside), len(lattice(chosen.order))
     with tempfile.TemporaryDirectory() as folder:
@@ -173,6 +178,7 @@ def main() -> None:
         build = time.monotonic() - begin
         with Bundle.open(path) as bundle:
             row = report(bundle)["entries"]["step"]["per_rank"][0]
+            launches = bundle.schedule("step", chosen.target, 0).launches
         begin = time.monotonic()
         seconds, device = timed(path, chosen, (VARIABLES, elements, n))
     floor = sum(max((k["bytes_read"] + k["bytes_written"]) / chosen.bandwidth, k["flops"] / chosen.flops)
@@ -184,6 +190,7 @@ def main() -> None:
         "floor_ms": 1e3 * floor, "build_s": round(build, 1), "start_s": round(time.monotonic() - begin, 1),
         "kernels": [{key: k[key] / (1 if key == "local_bytes" else elements)
                      for key in ("bytes_read", "bytes_written", "flops", "local_bytes")} for k in row["kernels"]],
+        "groups": [launch.local_size[0] for launch in launches],
         "versions": {p: importlib.metadata.version(p) for p in ("aotato", "pytato", "loopy", "numpy", "pyopencl")},
     }, indent=1))
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pymbolic.primitives as prim
 
+from aotato.emit import integers
 from aotato.emit.names import Place
-from aotato.emit.nest import Accumulate, Kernel, Nest
+from aotato.emit.nest import Accumulate, Block, Kernel, Nest, is_local
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
-_INDEX_NODES = (prim.Sum, prim.Product, prim.FloorDiv, prim.Remainder, prim.Min, prim.Max, ex.Cast, prim.Subscript)
 CHUNK = 1 << 22  # elements whose indices are evaluated at a time
 
 
@@ -32,27 +32,32 @@ def account(
     read_at: Mapping[str, Place],
     write_at: Mapping[str, tuple[Place, ...]],
     packed: frozenset[str],
+    travelling: frozenset[str] = frozenset(),
 ) -> Account:
-    """`packed` are the results that go into messages or reductions: duplicating there is not a copy."""
+    """`packed` are the results that go into messages or reductions: duplicating there is not a copy.
+
+    `travelling` are the buffers that an early launch leaves alone.
+    """
     touched: dict[str, np.ndarray | None] = {}
-    local = {item.array for item in kernel.block.local} if kernel.block else set()
     for nest in kernel.nests:
-        _touch(nest, program, touched)
+        _touch(nest, program, touched, kernel.block)
     read = sum(
         ir.nbytes(program.arrays[name]) if mask is None else int(mask.sum()) * program.arrays[name].dtype.itemsize
         for name, mask in touched.items()
-        if name not in local and not read_at[name].by_value
+        if not read_at[name].by_value and read_at[name].buffer not in travelling
     )
-    written = sum(ir.nbytes(program.arrays[name]) * len(write_at[name]) for name in kernel.writes)
+    whole = kernel.nests[0].shape[0] if kernel.block else 1
+    part = kernel.block.elements if kernel.block else 1
+    written = sum(ir.nbytes(program.arrays[name]) * len(write_at[name]) for name in kernel.writes) * part // whole
     copies = sum(
         1
         for nest in kernel.nests
         for store in nest.stores
-        if store.array not in packed and isinstance(store.expr, prim.Subscript)
+        if store.array in kernel.writes and store.array not in packed and isinstance(store.expr, prim.Subscript)
         and store.expr.index_tuple == store.indices
         and program.arrays[store.expr.aggregate.name].shape == program.arrays[store.array].shape
     )
-    return Account(read, written, sum(map(_flops, kernel.nests)), copies)
+    return Account(read, written, sum(map(_flops, kernel.nests)) * part // whole, copies)
 
 
 def _flops(nest: Nest) -> int:
@@ -66,13 +71,15 @@ def _flops(nest: Nest) -> int:
     return ir.size(nest.shape) * (total + sum(ex.flops(store.expr) for store in nest.stores))
 
 
-def _touch(nest: Nest, program: ir.Program, touched: dict[str, np.ndarray | None]) -> None:
+def _touch(nest: Nest, program: ir.Program, touched: dict[str, np.ndarray | None], block: Block | None) -> None:
     """Mark the elements that the nest reads; None marks a whole array."""
     extents = {f"_{axis}": (0, extent) for axis, extent in enumerate(nest.shape)}
+    if block is not None and block.first is not None:
+        extents["_0"] = (block.first, block.first + block.elements)
     extents |= {loop.name: (loop.lower, loop.upper) for loop in nest.loops}
     for item in (*nest.statements, *nest.stores):
         for node in ex.walk(item.expr):
-            if isinstance(node, prim.Subscript):
+            if isinstance(node, prim.Subscript) and not is_local(node.aggregate.name):
                 _touch_read(node, nest, program, extents, touched)
 
 
@@ -87,14 +94,15 @@ def _touch_read(
     shape = program.arrays[name].shape
     if (name in touched and touched[name] is None) or not ir.size(shape):
         return
-    if not shape or (shape == nest.shape and node.index_tuple == ex.own_index(len(shape))):
+    whole = all(extents[f"_{axis}"] == (0, extent) for axis, extent in enumerate(nest.shape))
+    if not shape or (whole and shape == nest.shape and node.index_tuple == ex.own_index(len(shape))):
         touched[name] = None
         return
     variables = {v.name for i in node.index_tuple for v in ex.walk(i) if isinstance(v, prim.Variable)}
     names = sorted(variables & set(extents))
     count = int(np.prod([extents[n][1] - extents[n][0] for n in names], dtype=np.int64))
-    unknown = any(_unknown(i, extents, program) for i in node.index_tuple)
-    if unknown or count > 64 * CHUNK:
+    known = all(integers.is_known(i, extents, _table(program)) for i in node.index_tuple)
+    if not known or count > 64 * CHUNK:
         touched[name] = None  # indices known only at run time, or too many to list: at most the whole array
         return
     mask = touched.get(name)
@@ -102,18 +110,6 @@ def _touch_read(
         mask = touched[name] = np.zeros(ir.size(shape), bool)
     for flat in _flat_indices(node, names, extents, shape, program):
         mask[flat] = True
-
-
-def _unknown(index: ex.Expr, extents: Mapping[str, tuple[int, int]], program: ir.Program) -> bool:
-    """Whether an index depends on data that only a run knows, or on another value of the nest."""
-    for node in ex.walk(index):
-        if isinstance(node, prim.Variable) and node.name not in extents:
-            return True
-        if isinstance(node, prim.Subscript) and not isinstance(program.arrays[node.aggregate.name], ir.Const):
-            return True
-        if not ex.is_leaf(node) and type(node) not in _INDEX_NODES:
-            return True
-    return False
 
 
 def _flat_indices(node: Any, names: Any, extents: Any, shape: ir.Shape, program: ir.Program) -> Iterator[Any]:
@@ -131,39 +127,18 @@ def _flat_indices(node: Any, names: Any, extents: Any, shape: ir.Shape, program:
 
 
 def _evaluate(node: Any, values: Mapping[str, Any], shape: ir.Shape, program: ir.Program) -> Any:
-    flat = 0
+    flat: Any = 0
     for index, extent in zip(node.index_tuple, shape, strict=True):
-        flat = flat * extent + np.clip(_integer(index, values, program), 0, max(0, extent - 1))
+        found = np.asarray(integers.evaluate(index, values, _table(program)), np.int64)
+        flat = flat * extent + np.clip(found, 0, max(0, extent - 1))
     return np.asarray(flat)
 
 
-def _integer(index: ex.Expr, values: Mapping[str, Any], program: ir.Program) -> Any:
-    """An index expression over numpy integers."""
-    if isinstance(index, prim.Variable):
-        return values[index.name]
-    if ex.is_leaf(index):
-        return int(index)
-    if isinstance(index, prim.Subscript):
-        source = program.arrays[index.aggregate.name]
-        assert isinstance(source, ir.Const)
-        return program.constants[source.digest][tuple(_integer(i, values, program) for i in index.index_tuple)]
-    parts = [_integer(child, values, program) for child in ex.children(index)]
-    match index:
-        case prim.Sum():
-            return sum(parts)
-        case prim.Product():
-            result = 1
-            for part in parts:
-                result = result * part
-            return result
-        case prim.FloorDiv():
-            return parts[0] // parts[1]
-        case prim.Remainder():
-            return parts[0] % parts[1]
-        case prim.Min():
-            return np.minimum.reduce(np.broadcast_arrays(*parts))
-        case prim.Max():
-            return np.maximum.reduce(np.broadcast_arrays(*parts))
-        case ex.Cast():
-            return parts[0]
-    raise AssertionError(f"unknown index expression {type(index).__name__}")
+def _table(program: ir.Program) -> integers.Table:
+    """What a read of the kernel reads, where it is a constant."""
+
+    def one(node: prim.Subscript) -> np.ndarray[Any, Any] | None:
+        source = program.arrays[node.aggregate.name]
+        return program.constants[source.digest] if isinstance(source, ir.Const) else None
+
+    return one

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from aotato.emit import bundle, dump, opencl
+from aotato.emit import bundle, dump
 from aotato.emit.aliases import resolved
+from aotato.emit.joined import joined
 from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
+from aotato.emit.rewritten import rewritten
 from aotato.emit.schedule import Emitted, emit
-from aotato.emit.stages import staged
+from aotato.emit.sharing import Cache
 from aotato.emit.target import Target, chosen
-from aotato.emit.transposed import transposed
 from aotato.emit.view import Drawn, drawn
 from aotato.frontend import interpret, ir
 from aotato.frontend.adapter.trace import Traced, trace
@@ -36,6 +37,8 @@ DEFAULT_TARGETS = "cpu,gpu"
 SELFTEST_ELEMENTS = 1 << 18  # of all inputs and outputs of a rank; a larger entry carries no self-test
 DEEPEST_EXPRESSION = 20000  # Python frames: expressions are walked recursively
 
+_KERNELS = Cache()  # for all entries, targets and builds of this process
+
 Report = Callable[[str], None]
 
 
@@ -47,13 +50,15 @@ def build(
     options: Mapping[str, Any] | None = None,
     targets: str = DEFAULT_TARGETS,
     contract: bool = False,
+    overlap: bool = True,
     progress: Report | None = None,
 ) -> Path:
     """Compile `app` for `ranks` ranks into the bundle `path`, and return that path.
 
     `app`: a built-in app's name, a Python file, a module, a callable of (rank, size) that returns arrays, or a dict
     of pytato arrays. `targets`: comma-separated, the first is the one `inspect` shows. `contract=True` lets the device
-    compiler fuse multiplications and additions. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
+    compiler fuse multiplications and additions. `overlap=False` never launches a kernel in two halves, of which the
+    first runs while messages travel. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
     """
     say = progress or (lambda text: None)
     if ranks < 1:
@@ -71,7 +76,7 @@ def build(
     view = _view(found, ranks, opt, data, traced)
     docs = {name: function.__doc__ or "" for name, function in found.entries.items()}
     head = {"app": found.name, "doc": found.doc, "options": recorded(found, opt)}
-    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view)
+    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view, overlap)
     say(f"wrote {path}")
     return Path(path)
 
@@ -86,17 +91,19 @@ def assemble(
     say: Report = lambda text: None,
     plan: plan_data.Plan | None = None,
     view: Drawn | None = None,
+    overlap: bool = True,
 ) -> str:
     """Everything after tracing: check, partition, emit and prove every entry, and write the bundle."""
     carries = {name: plan.carried(name) if plan else {} for name in traced}
     traced = {name: dataclasses.replace(t, programs=owned(t.programs, carries[name])) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
     entries = {
-        name: _entry(name, docs.get(name, ""), t, targets, contract, say, on_device, carries[name])
+        name: _entry(name, docs.get(name, ""), t, targets, contract, overlap, say, on_device, carries[name])
         for name, t in traced.items()
     }
     ranks = next(iter(traced.values())).programs.size
     facts = {"format": fmt.FORMAT, "abi": fmt.ABI, "ranks": ranks, "provenance": provenance(), "contract": contract}
+    facts["overlap"] = overlap
     facts["plan"] = plan_data.to_json(plan) if plan else None
     return bundle.write(path, {**head, **facts}, entries, targets, view)
 
@@ -120,28 +127,31 @@ def _entry(
     traced: Traced,
     targets: Sequence[Target],
     contract: bool,
+    overlap: bool,
     say: Report,
     on_device: frozenset[str],
     carry: Mapping[str, str],
 ) -> bundle.EntryParts:
-    programs = dataclasses.replace(traced.programs, ranks=tuple(map(transposed, traced.programs.ranks)))
-    traced = dataclasses.replace(traced, programs=programs)
+    programs = traced.programs
     dump.write(1, f"{name}-programs", dump.programs_text(programs))
     check(programs)
+    say(f"{name}: rewriting")
+    tests = _tests(traced)
+    programs = rewritten(programs)
     say(f"{name}: partitioning")
-    partitions = [resolved(part) for part in partition(staged(programs))]
+    partitions = [resolved(part) for part in partition(programs)]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
+    together = [joined(part) for part in partitions]
     emitted: dict[str, list[Emitted]] = {}
-    cache = opencl.Cache()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
-        emitted[target.name] = [emit(p, programs.size, target, contract, on_device, cache) for p in partitions]
+        emitted[target.name] = emit(together, target, contract, overlap, on_device, _KERNELS)
         schedules = [e.schedule for e in emitted[target.name]]
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))
         dump.write(4, f"{name}-{target.name}-schedules", "\n".join(map(dump.schedule_text, schedules)))
         prove(schedules, carry)
-    return bundle.EntryParts(doc, traced, emitted, on_device, _tests(traced))
+    return bundle.EntryParts(doc, dataclasses.replace(traced, programs=programs), emitted, on_device, tests)
 
 
 def _tests(traced: Traced) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:

@@ -56,8 +56,8 @@ def kernel_text(kernel: Kernel) -> str:
 
 
 def _nest_text(nest: Nest) -> str:
-    who = "work-group" if nest.grouped else "work-item"
-    lines = [f"  a {who} for each of [{', '.join(map(str, nest.shape))}]"]
+    who = f"a few work-items ({nest.share})" if nest.share else "a work-item"
+    lines = [f"  {who} for each of [{', '.join(map(str, nest.shape))}]"]
     for loop in nest.loops:
         inside = f" in {', '.join(loop.parents)}" if loop.parents else ""
         lines.append(f"    for {loop.name} in {loop.lower}..{loop.upper}{inside}")

@@ -54,6 +54,8 @@ _FLOAT = {
 _BOTH = {
     "div": "return a / b;",  # of operands known to be non-negative and positive
     "rem": "return a % b;",
+    "raised": "return a < 0 ? a + b : a;",  # the remainder of an index at most b outside on one side
+    "lowered": "return a >= b ? a - b : a;",
 }
 # As numpy: a NaN on either side is the result
 _MINMAX = {
@@ -103,7 +105,7 @@ class CFunction(lp.ScalarCallable):
 
 
 def binary(op: str, dtype: np.dtype[Any]) -> CFunction:
-    """floordiv, mod, pow, min, max, div or rem of two `dtype` values; of complex ones, see `complex_functions`."""
+    """floordiv, mod, pow, min, max or one of `_BOTH`, of two `dtype` values; complex: see `complex_functions`."""
     if dtype.kind == "c":
         name, result, definition = complex_functions.binary(op, dtype)
         return CFunction(name, (dtype.name, dtype.name), result, definition)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
-from aotato.emit.axes import batch_axes
+from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Kernel, Nest
+from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
-from aotato.frontend.parts import Part, Partition
+from aotato.frontend.parts import Part
 
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
@@ -44,45 +45,41 @@ class _PartPlan:
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
 
 
-def fuse(partition: Partition, local_bytes: int = 0) -> Fused:
+def fuse(joined: Joined, batch: Mapping[str, int], target: Target) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
-    `local_bytes` of local memory allow kernels over blocks of elements; 0 switches them off.
+    `batch` is the rank's row of `axes.batch_axes`: kernels over blocks of elements; without, array by array.
     """
-    program = partition.program
-    batch = batch_axes(program, [output.array for output in program.outputs if _computed(program, output.array)])
-    stored: set[str] = set()
+    partition = joined.partition
+    stored = {joint.array for joint in joined.joints if not joint.outgoing}
     kernels: list[Kernel] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        plan, made = _part(partition, part, frozenset(stored), batch, local_bytes)
+        plan, made = _part(joined, part, frozenset(stored), batch, target)
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
     return Fused(tuple(kernels), tuple(temporaries))
 
 
-def _computed(program: ir.Program, name: str) -> bool:
-    return isinstance(program.arrays[name], ir.Lambda)
-
-
 def _part(
-    partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> tuple[_PartPlan, list[Kernel]]:
-    """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
-    program = partition.program
-    if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
-        plan = _plan(partition, part, stored, batch)
-        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
-        if kernels is not None:
+    """The part over blocks of elements where that has a use and fits local memory; else array by array."""
+    program = joined.partition.program
+    if batch and part.stores and all(name in batch for name in part.stores):
+        plan = _plan(joined, part, stored, batch)
+        kernels = _block_kernels(program, plan, stored, batch, target)
+        if kernels is not None and blocks.sharing(program, kernels):
             return plan, kernels
-    plan = _plan(partition, part, stored, {})
+    plan = _plan(joined, part, stored, {})
     return plan, _kernels(program, plan, stored)
 
 
-def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
-    program = partition.program
-    sent = [parcel.sent for message in part.sends for parcel in message.parcels]
+def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
+    program, together = joined.partition.program, send_names(joined.joints)
+    names = [(message.batch, parcel.sent) for message in part.sends for parcel in message.parcels]
+    sent = [together.get(key, key[1]) for key in names]
     reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
     urgent = tuple(dict.fromkeys([*sent, *reduced]))
     roots = dict.fromkeys([*urgent, *part.stores])
@@ -172,7 +169,7 @@ def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> li
 
 
 def _block_kernels(
-    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> list[Kernel] | None:
     """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
     own = {*plan.materialised, *plan.stores}
@@ -190,7 +187,7 @@ def _block_kernels(
             if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
-                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), local_bytes)
+                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), target)
                 if made is None:
                     return None
                 kernels.append(made)
@@ -240,16 +237,16 @@ def _kernels_of(
     in_memory: Callable[[str], bool],
     label: str,
 ) -> list[Kernel]:
-    """One kernel for all nests that synchronise nothing, and one for each number of work-groups that do.
+    """One kernel for all nests that synchronise nothing, and one for each nest that does.
 
     Barriers then stand under no condition on the group; PoCL 3.0 loses stores around such conditions.
     """
-    sharing: dict[int, list[Nest]] = {}
+    sharing: dict[ir.Shape | None, list[Nest]] = {}
     for shape in dict.fromkeys(program.arrays[name].shape for name in names):
         mine = tuple(name for name in names if program.arrays[name].shape == shape)
         if ir.size(shape):
             nest = body.nest(program, mine, in_memory)
-            sharing.setdefault(ir.size(shape) if nest.grouped else 0, []).append(nest)
+            sharing.setdefault(shape if nest.share else None, []).append(nest)
     return [
         Kernel(
             f"{program.entry}_{part}_{label}",

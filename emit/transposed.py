@@ -19,19 +19,19 @@ from aotato.frontend.constants import digest
 LARGEST = 1 << 20  # elements: larger ones are data of elements, read once
 
 
-def transposed(program: ir.Program) -> ir.Program:
-    """`program` with every small constant matrix read along the last axis of its readers."""
+def transposed(programs: ir.Programs) -> ir.Programs:
+    """`programs` with every small constant matrix read along the last axis of its readers."""
+    return dataclasses.replace(programs, ranks=tuple(map(_program, programs.ranks)))
+
+
+def _program(program: ir.Program) -> ir.Program:
     arrays: dict[str, ir.Node] = {}
     constants: dict[str, np.ndarray[Any, Any]] = dict(program.constants)
     for name, node in program.arrays.items():
         if isinstance(node, ir.Lambda):
             node = _reader(program, node, arrays, constants)
         arrays[name] = node
-    used = {operand for node in arrays.values() for operand in ir.operands(node)}
-    used |= {output.array for output in program.outputs} | {send.array for send in program.sends}
-    kept = {name: node for name, node in arrays.items() if not isinstance(node, ir.Const) or name in used}
-    digests = {node.digest for node in kept.values() if isinstance(node, ir.Const)}
-    return dataclasses.replace(program, arrays=kept, constants={k: v for k, v in constants.items() if k in digests})
+    return dataclasses.replace(program, arrays=arrays, constants=constants)
 
 
 def _reader(program: ir.Program, node: ir.Lambda, arrays: dict[str, ir.Node], constants: Any) -> ir.Lambda:

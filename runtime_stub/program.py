@@ -60,7 +60,8 @@ class Program:
         try:
             return Memory(self.context, self.queue, self.schedules.values(), self.bundle)
         except self.cl.MemoryError:
-            need = sum(b.nbytes for s in self.schedules.values() for b in s.buffers)
+            need = sum(b.own_nbytes for s in self.schedules.values() for b in s.buffers)
+            need += max(s.arena_nbytes for s in self.schedules.values())
             raise Refusal(
                 f"device {self.device.name.strip()!r} has no room for the {need} bytes of this bundle's buffers; "
                 "use more ranks or a larger device"

@@ -1,0 +1,47 @@
+"""From programs as traced to programs as kernels want them: passes over the IR, each with a dump.
+
+A pass takes and returns Programs that mean the same. It rewrites the ranks of a class alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from aotato.emit import dump
+from aotato.emit.factored import factored
+from aotato.emit.stages import staged
+from aotato.emit.transposed import transposed
+from aotato.frontend import ir
+
+PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
+    factored,  # sums over products -> partial sums
+    transposed,  # constants -> constants in the order of their readers
+    staged,  # long reductions -> reductions over blocks, and over the blocks
+)
+
+
+def rewritten(programs: ir.Programs) -> ir.Programs:
+    """`programs` after all passes."""
+    for number, one in enumerate(PASSES, 1):
+        programs = pruned(one(programs))
+        dump.write(1, f"{programs.entry}-programs-{number}-{one.__name__}", dump.programs_text(programs))
+    return programs
+
+
+def pruned(programs: ir.Programs) -> ir.Programs:
+    """`programs` without Lambdas and constants that nothing needs."""
+    return dataclasses.replace(programs, ranks=tuple(map(_pruned, programs.ranks)))
+
+
+def _pruned(program: ir.Program) -> ir.Program:
+    needed = {output.array for output in program.outputs} | {send.array for send in program.sends}
+    for name in reversed(list(program.arrays)):
+        node = program.arrays[name]
+        # Inputs are part of the signature, receives and allreduces have other ends
+        if name in needed or isinstance(node, ir.Input | ir.Recv | ir.Allreduce):
+            needed |= {name, *ir.operands(node)}
+    arrays = {name: node for name, node in program.arrays.items() if name in needed}
+    digests = {node.digest for node in arrays.values() if isinstance(node, ir.Const)}
+    constants = {key: data for key, data in program.constants.items() if key in digests}
+    return dataclasses.replace(program, arrays=arrays, constants=constants)

@@ -1,0 +1,79 @@
+"""Which element of a nest a lane computes, in terms of the kernel's groups `g` and lanes `l`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pymbolic.primitives as prim
+
+from aotato.emit.groups import Share
+from aotato.emit.nest import Block, Nest
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+
+
+@dataclass(frozen=True)
+class Space:
+    """The lane's element, and conditions on it."""
+
+    inames: frozenset[str]  # around every instruction
+    domains: tuple[str, ...]
+    position: ex.Expr  # the flat number of the element in the nest
+    turn: str = ""  # the sequential loop over elements beyond the number of lanes; once without a block
+    place: ex.Expr = None  # in a block: the flat number of the element within it
+    work: int = 0  # in a block: elements of the nest
+    share: Share | None = None  # where several lanes have one element
+    once: ex.Expr = None  # the condition under which the lane stores its element; None: always
+    last: int | None = None  # the last position, where lanes go beyond
+
+
+def flat(nest: Nest, number: int, lanes: int) -> Space:
+    """Work-item i computes element i in C order."""
+    turn = f"i{number}"
+    return Space(
+        frozenset({"g", "l", turn}),
+        (f"[g, l] -> {{ [{turn}] : 0 <= {turn} < 1 and {lanes}*g + l < {ir.size(nest.shape)} }}",),
+        prim.Variable("g") * lanes + prim.Variable("l"),
+        turn,
+    )
+
+
+def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
+    """Lanes compute the elements of the group's block in turns."""
+    inner = ir.size(nest.shape[1:])
+    elements, work = block.elements * inner, block.size * inner
+    turn = f"i{number}"
+    own = f"{lanes}*{turn} + l"
+    place = prim.Variable(turn) * lanes + prim.Variable("l")
+    position = prim.Variable("g") * work + place
+    if block.first is not None:
+        # Written where it is 0, too: both halves of a kernel then differ in numbers only
+        position = prim.Sum((block.first * inner, position))
+    return Space(
+        frozenset({"g", "l", turn}),
+        (f"[g, l] -> {{ [{turn}] : 0 <= {turn} and {own} < {work} and {own} + {work}*g < {elements} }}",),
+        position,
+        turn,
+        place,
+        work,
+    )
+
+
+def shared(nest: Nest, share: Share) -> Space:
+    """Several lanes for each element. Those beyond the last one compute that again: barriers need all lanes."""
+    elements = ir.size(nest.shape)
+    position: ex.Expr = prim.Variable("g")
+    once: ex.Expr = prim.Comparison(prim.Variable("l"), "<", 1)
+    beyond = elements % share.results != 0
+    if share.results > 1:
+        position = prim.Variable("g") * share.results + prim.Variable("p")
+    if beyond:
+        once = prim.LogicalAnd((once, prim.Comparison(position, "<", elements)))
+    return Space(
+        frozenset({"g", *share.sides()}),
+        (),
+        position,
+        share=share,
+        once=once,
+        last=elements - 1 if beyond else None,
+    )
