@@ -9,7 +9,7 @@ import pytest
 import cns
 from aotato.frontend import AppError, app
 from aotato.frontend.apps import cns as cns_app
-from aotato.frontend.apps._flow import case, clock
+from aotato.frontend.apps._flow import case
 from aotato.frontend.apps._flow.options import OPTIONS, settle
 
 
@@ -97,16 +97,6 @@ def test_mistakes_in_a_case_of_ones_own(tmp_path, source, sentence):
     with pytest.raises(AppError) as refusal:
         settled(case=str(tmp_path / "mine.py"))
     assert sentence in str(refusal.value)
-
-
-def test_the_time_is_an_input_where_boundaries_or_source_depend_on_it(tmp_path):
-    text = ("from aotato.frontend.apps.cns import State, prescribed\n"
-            "DIM = 2\n"
-            "def exact(x, t, flow): return State(1 + 0.1 * WHAT + 0 * x[0], (1 + 0 * x[0], 0 * x[0]), 1 + 0 * x[0])\n"
-            "def boundaries(flow): return {'x-': prescribed(exact)}\n")
-    for what, timed in (("t", True), ("x[0]", False)):
-        (tmp_path / f"case_{timed}.py").write_text(text.replace("WHAT", what))
-        assert clock.reads_time(case.find(str(tmp_path / f"case_{timed}.py")), 2, ()) is timed
 
 
 def test_the_plan_is_five_stages_a_step():

@@ -24,7 +24,6 @@ from aotato.frontend.apps._flow.boundaries import (
     supersonic_inflow,
     supersonic_outflow,
 )
-from aotato.frontend.apps._flow.clock import reads_time
 from aotato.frontend.apps._flow.flow import Flow
 from aotato.frontend.apps._flow.functions import (
     absolute,
@@ -92,9 +91,9 @@ def stage(rank: int, size: int, opt: Any, data: Problem) -> dict[str, Any]:
     residual = array_input("residual", data.shape(rank), "float64", doc="what the scheme keeps besides q")
     a, b, dt = (array_input(name, (), "float64", doc=doc, default=0.0) for name, doc in (
         ("a", "share of the residual that is kept"), ("b", "share of it that q gets"), ("dt", "time step")))
-    q = _state(rank, data)
-    residual = a * residual + dt * data.equations(rank, opt).rate(q, _time())
-    return {"q": q + b * residual, "residual": residual}
+    q, t = _state(rank, data), _time()
+    residual = a * residual + dt * data.equations(rank, opt).rate(q, t)
+    return {"q": q + b * residual, "residual": residual, "time": t}
 
 
 def timestep(rank: int, size: int, opt: Any, data: Problem) -> dict[str, Any]:
@@ -104,12 +103,14 @@ def timestep(rank: int, size: int, opt: Any, data: Problem) -> dict[str, Any]:
 
 def observe(rank: int, size: int, opt: Any, data: Problem) -> dict[str, Any]:
     """Integrals and extremes."""
-    return measures.observed(data.equations(rank, opt), _state(rank, data), _time())
+    t = _time()
+    return {**measures.observed(data.equations(rank, opt), _state(rank, data), t), "time": t}
 
 
 def fields(rank: int, size: int, opt: Any, data: Problem) -> dict[str, Any]:
     """What pictures show."""
-    return measures.drawn(data.equations(rank, opt), _state(rank, data), _time())
+    t = _time()
+    return {**measures.drawn(data.equations(rank, opt), _state(rank, data), t), "time": t}
 
 
 ENTRIES = (init, stage, timestep, observe, fields)
@@ -119,23 +120,20 @@ def plan(opt: Any) -> Plan:
     settings = settle(opt)
     # The last step ends where the run does
     dt = "min(dt, end - t)"
-    times = [f"t + {c!r} * {dt}" for _, _, c in STAGES]
-    timed = reads_time(settings.case, settings.dim, settings.lengths)
     return Plan(
         init=(Call("init"),),
-        step=tuple(Call("stage", {"a": a, "b": b, "dt": dt, **({"t": t} if timed else {})})
-                   for (a, b, _), t in zip(STAGES, times, strict=True)),
+        step=tuple(Call("stage", {"a": a, "b": b, "dt": dt, "t": f"t + {c!r} * {dt}"}) for a, b, c in STAGES),
         carry={"q": "q", "residual": "residual"},
         scalars=(Scalar("t", 0.0, "time"), Scalar("dt", opt.dt or 0.0, "time", "time step"),
                  Scalar("end", settings.end, "time", "where the run ends"), Scalar("cfl", opt.cfl)),
         update={"t": f"t + {dt}"},
         every=(
             *([] if opt.dt else [Every("timestep", opt.dt_every, before=True, update={"dt": "cfl * longest"})]),
-            Every("observe", opt.observe_every, set={"t": "t"} if timed or settings.case.exact else {}),
+            Every("observe", opt.observe_every, set={"t": "t"}),
         ),
         until="t >= end * (1 - 1e-12)",
         at_most=10**9,
-        draw=(Call("fields", {"t": "t"} if timed else {}),),
+        draw=(Call("fields", {"t": "t"}),),
     )
 
 
@@ -148,4 +146,5 @@ def _state(rank: int, data: Problem) -> Any:
 
 
 def _time() -> Any:
+    """Also an output of each entry that has it, so that the plan may set it whether the case depends on it or not."""
     return array_input("t", (), "float64", doc="time", default=0.0)

@@ -8,6 +8,7 @@ import numpy as np
 import pytato as pt
 
 from aotato.frontend import allreduce
+from aotato.frontend.apps._flow import stability
 from aotato.frontend.apps._flow.equations import Equations
 from aotato.frontend.apps._flow.functions import Values, dot, sqrt
 
@@ -64,18 +65,18 @@ def curl(gradient: list[list[Array]], dim: int) -> list[Array]:
 
 
 def time_step(equations: Equations, q: Array) -> Array:
-    """The longest step that is stable, about: the least over all nodes, at CFL number 1.
+    """The longest step at CFL number 1: the least over all nodes, from waves and friction together.
 
-    Waves: height / ((2 order + 1) (|u| + c)), as B. Cockburn and C.-W. Shu, J. Sci. Comput. 16 (2001) 173; friction:
-    its square over the largest of kinematic viscosities, 4/3 mu / rho of stress and gamma / Pr mu / rho of heat.
+    Diffusivities are 4/3 mu / rho of stress and gamma / Pr mu / rho of heat, the larger one.
     """
     gas, domain = equations.flow.gas, equations.ops.domain
+    cell, order, nodes = domain.element.cell, domain.element.order, domain.nodes.shape[1]
     state = gas.state([q[v] for v in range(q.shape[0])])
-    steps = 2 * domain.element.order + 1
-    inverse = pt.make_data_wrapper(np.repeat(steps / domain.height[:, np.newaxis], domain.nodes.shape[1], 1))
-    crossing = inverse * (sqrt(dot(state.velocity, state.velocity)) + gas.sound_speed(state))
+    inverse = pt.make_data_wrapper(np.repeat(1 / domain.height[:, np.newaxis], nodes, 1))
+    speed = sqrt(dot(state.velocity, state.velocity)) + gas.sound_speed(state)
+    steps = stability.waves(cell, order) * inverse * speed
     if equations.viscous:
-        largest = max(4 / 3, gas.gamma / gas.prandtl)
         viscosity = gas.dynamic_viscosity(gas.temperature(state))
-        crossing = crossing + inverse * inverse * (largest * viscosity / state.density)
-    return allreduce(pt.amin(1 / crossing), "min")
+        diffusivity = max(4 / 3, gas.gamma / gas.prandtl) * viscosity / state.density
+        steps = steps + stability.friction(cell, order, equations.beta, equations.tau) * inverse * inverse * diffusivity
+    return allreduce(pt.amin(1 / steps), "min")

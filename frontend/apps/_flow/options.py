@@ -102,7 +102,7 @@ OPTIONS = (
            check=one_of("constant", "sutherland")),
     Option("sutherland", float, 0.404, unit="reference temperature", doc="Sutherland's temperature (air at 273 K)",
            check=positive),
-    Option("cfl", float, 1.0, doc="time step, over what waves and friction allow (--set cfl= of a run)",
+    Option("cfl", float, 0.8, doc="time step, over what waves and friction allow (--set cfl= of a run)",
            check=positive),
     Option("dt", float, None, unit="time", doc="a fixed time step instead (--set dt= of a run)", check=_positive),
     Option("dt_every", int, 10, unit="steps", doc="between computations of the time step", check=positive),
