@@ -60,7 +60,7 @@ def _drafted(joined: Joined, batch: Mapping[str, int], target: Target, on_device
     drafts = []
     for kernel in fused.kernels:
         write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
-        drafts.append((kernel.name, opencl.draft(kernel, program, layout.home, write_at, target.group_size)))
+        drafts.append((kernel.name, opencl.draft(kernel, program, layout.home, write_at, target)))
     return _Drafted(joined, fused, layout, tuple(drafts))
 
 

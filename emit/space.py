@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pymbolic.primitives as prim
 
@@ -18,13 +19,14 @@ class Space:
 
     inames: frozenset[str]  # around every instruction
     domains: tuple[str, ...]
-    position: ex.Expr  # the flat number of the element in the nest
+    position: ex.Expr  # the flat number of the element in the nest; None where the nest places its indices itself
     turn: str = ""  # the sequential loop over elements beyond the number of lanes; once without a block
     place: ex.Expr = None  # in a block: the flat number of the element within it
     work: int = 0  # in a block: elements of the nest
     share: Share | None = None  # where several lanes have one element
     once: ex.Expr = None  # the condition under which the lane stores its element; None: always
     last: int | None = None  # the last position, where lanes go beyond
+    inner: Mapping[str, int] = field(default_factory=dict)  # inames of a lane's elements, if several: how many
 
 
 def flat(nest: Nest, number: int, lanes: int) -> Space:
