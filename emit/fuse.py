@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
+from aotato.emit.groups import large
 from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Accumulate, Kernel, Nest
 from aotato.emit.target import Target
@@ -20,6 +21,7 @@ from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.parts import Part
 
+FEWEST_OF_A_SCHEME = 4  # arrays of a part; with more, work-items of a block have more in common than products
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
 
@@ -71,9 +73,21 @@ def _part(
         plan = _plan(joined, part, stored, batch)
         kernels = _block_kernels(program, plan, stored, batch, target)
         if kernels is not None and blocks.sharing(program, kernels):
-            return plan, kernels
+            plain = _products(joined, part, stored, plan)
+            return plain if plain is not None and len(plain[1]) <= len(kernels) else (plan, kernels)
     plan = _plan(joined, part, stored, {})
     return plan, _kernels(program, plan, stored)
+
+
+def _products(
+    joined: Joined, part: Part, stored: frozenset[str], plan: _PartPlan
+) -> tuple[_PartPlan, list[Kernel]] | None:
+    """The part array by array, where it is little more than products of large matrices."""
+    if len(plan.level) > FEWEST_OF_A_SCHEME:
+        return None
+    other = _plan(joined, part, stored, {})
+    kernels = _kernels(joined.partition.program, other, stored)
+    return (other, kernels) if any(large(nest) for kernel in kernels for nest in kernel.nests) else None
 
 
 def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:

@@ -25,7 +25,8 @@ MANY = 1 << 16  # elements, of all results together
 ENOUGH = 1 << 17  # columns: with so many lanes a device is busy
 ACROSS = 32  # columns of a group: neighbouring lanes read so many neighbouring elements
 TERMS = 8  # at least so many for a lane
-PATCH_ROWS, PATCH_COLUMNS = 4, 16  # results of a work-item of their own
+MANY_ROWS = 64  # and columns, of a matrix that is larger than an element's
+PATCH_ROWS, PATCH_COLUMNS = 4, 8  # results of a work-item where these run one after another
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,12 @@ def kind(nest: Nest, program: ir.Program) -> str:
     if rows:
         return "rows"
     return "columns" if results < ENOUGH else ""
+
+
+def large(nest: Nest) -> bool:
+    """Whether it is a matrix product with many rows and columns."""
+    found = matrix(shared(nest)) if nest.share == "product" else None
+    return found is not None and min(nest.shape[found.row], nest.shape[found.column]) >= MANY_ROWS
 
 
 def shared(nest: Nest) -> Nest:
