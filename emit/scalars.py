@@ -11,7 +11,7 @@ from loopy.symbolic import TypeCast
 from aotato.emit import complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
 from aotato.emit.body import elements, explicit_dtype
-from aotato.emit.nest import array_of, is_local
+from aotato.emit.nest import Block, array_of, is_local
 from aotato.emit.slots import kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -118,31 +118,42 @@ class Scalars:
         return self._own(int(name[1:]), after)
 
     def _own(self, axis: int, after: set[str]) -> ex.Expr:
-        """The nest's own index along an axis, from the flat position, computed once."""
+        """The nest's own index along an axis, computed once."""
         shape = self.nest.spec.shape
         if axis in self.places:
-            place, before = self.places[axis]
-            after |= before
+            place, made = self.places[axis]
+            after |= made
             return place
-        if len(shape) == 1 and axis == 0:
+        if len(shape) == 1 and not self.out.block:
             return self.nest.position
         if axis not in self.own:
-            needed: set[str] = set()
-            if axis == 0 and self.out.block:
-                value = self._own(IN_BLOCK, needed) + self.out.block.size * prim.Variable("g")
+            before: set[str] = set()
+            if self.out.block:
+                space = self.nest.space
+                value = space.nodes[axis - 1] if axis > 0 else space.element
+                value = value if axis else self._in_mesh(self._own(IN_BLOCK, before))
             else:
-                # Within a block, where numbers are small
-                flat = self.nest.space.place if self.out.block else self.nest.position
-                stride = ir.size(shape[max(axis, 0) + 1 :])
-                value = prim.FloorDiv(flat, stride) if stride > 1 else flat
-                value = prim.Remainder(value, shape[axis]) if axis > 0 else value
+                stride = ir.size(shape[axis + 1 :])
+                value = prim.FloorDiv(self.nest.position, stride) if stride > 1 else self.nest.position
+                value = prim.Remainder(value, shape[axis]) if axis else value
             name = self.nest.name(f"x{axis}" if axis >= 0 else "e")
             self.nest.declare(name, self.out.index_dtype)
-            instruction = self.nest.instruct(prim.Variable(name), value, (), frozenset(needed))
+            instruction = self.nest.instruct(prim.Variable(name), value, (), frozenset(before))
             self.own[axis] = (name, instruction)
         name, instruction = self.own[axis]
         after.add(instruction)
         return prim.Variable(name)
+
+    def _in_mesh(self, in_block: ex.Expr) -> ex.Expr:
+        """The number of an element of the group's block. Lanes beyond the last element compute that one again.
+
+        They write what another one writes there too; no loop or barrier stands under a condition.
+        """
+        block: Block = self.out.block
+        own, last = prim.Variable("g") * block.size + in_block, block.elements - 1
+        value = prim.If(prim.Comparison(own, "<", last), own, last)
+        # Added where it is 0, too: both halves of a kernel then differ in numbers only
+        return value if block.first is None else prim.Sum((block.first, value))
 
     def _read(self, expr: prim.Subscript, after: set[str]) -> ex.Expr:
         array = array_of(expr.aggregate.name)
@@ -161,11 +172,11 @@ class Scalars:
         return self.call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """The number of an element in C order. Trailing own indices are the nest's own position."""
+        """The number of an element in C order. Without a block, trailing own indices are the nest's position."""
         own = len(self.nest.spec.shape)
         first = len(shape) - own
-        trailing = first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own)
-        if trailing and not self.places:
+        same = first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own)
+        if same and not self.out.block and not self.places:
             terms = self._terms(shape, indices[:first], after)
             terms.append(self.nest.position)
         else:
@@ -213,6 +224,8 @@ class Scalars:
             value, source = self.call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
             if source == expr.dtype:
                 return value
+        if expr.dtype == np.float16 and source == np.float64:
+            return self.call(functions.from_half(), self.call(functions.double_to_half(), value))
         if expr.dtype.kind == "b":
             return prim.If(prim.Comparison(value, "!=", _literal(source.type(0))), np.uint8(1), np.uint8(0))
         return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)

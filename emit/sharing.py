@@ -27,19 +27,22 @@ class Source:
 
 
 class Cache:
-    """Texts already written: what is needed again, by another target say, is not written twice."""
+    """Texts already written, the last MOST of them: what another target or build needs again is not written twice."""
+
+    MOST = 500
 
     def __init__(self) -> None:
         self.texts: dict[Any, str] = {}
+        self.calls: dict[Any, Any] = {}  # for `calls.launched`
 
-    def write(self, drafts: Sequence[Sequence[tuple[str, Draft]]], contract: bool) -> list[list[Source]]:
-        """The sources of all kernels of every rank, given as (name, draft) in launch order."""
+    def write(self, drafts: Sequence[Sequence[tuple[str, bool, Draft]]], contract: bool) -> list[list[Source]]:
+        """The sources of all kernels of every rank: (name, whether it is the second half of the one before, draft)."""
         groups: dict[Any, list[tuple[int, int, Draft, tuple[int, ...]]]] = {}
         for rank, row in enumerate(drafts):
-            for position, (name, draft) in enumerate(row):
+            for position, (name, _, draft) in enumerate(row):
                 key, integers = draft.split()
                 # Kernels of one rank share a text only where nothing differs: their literals are worth more
-                turn = sum(1 for earlier, _ in row[:position] if earlier == name)
+                turn = sum(1 for earlier, half, _ in row[:position + 1] if earlier == name and not half)
                 groups.setdefault((name, turn, key), []).append((rank, position, draft, integers))
         found: list[list[Source | None]] = [[None] * len(row) for row in drafts]
         for (_, _, key), members in groups.items():
@@ -59,6 +62,8 @@ class Cache:
         whole = (key, kept, tuple(p.dtype for p in parameters), contract)
         if whole not in self.texts:
             self.texts[whole] = opencl.code(_generic(first, parameters, columns), contract)
+            if len(self.texts) > self.MOST:
+                del self.texts[next(iter(self.texts))]
         text = self.texts[whole]
         digest = hashlib.sha256(text.encode()).hexdigest()
         return [

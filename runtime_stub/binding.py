@@ -110,7 +110,7 @@ class Binding:
             (name, a.mode)
             for a in row.arguments
             for name in ([b.name for b in inside[a.buffer]] if a.buffer in inside else [a.buffer])
-            if not (self.mapped or a.by_value) and kinds[name] in staged
+            if not (self.mapped or a.by_value or a.mode == "n") and kinds[name] in staged
         ]
         reads = tuple(name for name, mode in names if mode == "r")
         writes = tuple(name for name, mode in names if mode == "w")

@@ -161,8 +161,10 @@ def check_launch(s: Schedule, named: Mapping[str, Buffer], number: int, launch: 
     in_place = {o.buffer for o in s.outputs}
     for a in launch.arguments:
         b = _buffer(where, named, a.buffer)
-        if a.mode not in ("r", "w"):
-            raise ScheduleError(f"{where}: buffer {b.name!r} is accessed as {a.mode!r}, neither 'r' nor 'w'")
+        if a.mode not in ("r", "w", "n"):
+            raise ScheduleError(f"{where}: buffer {b.name!r} is accessed as {a.mode!r}, none of 'r', 'w', 'n'")
+        if a.mode == "n" and (b.kind != "recv" or not launch.early):
+            raise ScheduleError(f"{where} is no early launch that leaves out a message, but does not touch {b.name!r}")
         if a.by_value:
             _check_value(where, b, a)
         elif a.mode == "w" and b.kind not in WRITABLE and not (b.kind == "input" and b.name in in_place):

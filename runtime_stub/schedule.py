@@ -56,12 +56,13 @@ class Argument:
     """A kernel argument: the buffer, read or written as `dtype`.
 
     With `by_value`, the host passes the 0-dimensional input or reduced value that lies in `buffer` instead of the
-    buffer; `element` is its position there.
+    buffer; `element` is its position there. With mode "n" the launch touches nothing in the buffer, as its emitter
+    knows; other launches of the same kernel do.
     """
 
     buffer: str
     dtype: str
-    mode: str  # "r", "w"
+    mode: str  # "r", "w", "n"
     by_value: bool = False
     element: int = 0
 
@@ -82,6 +83,7 @@ class Launch:
     local_bytes: int
     identity_copies: int = 0  # results that only duplicate an input, constant or received array
     parameters: tuple[tuple[str, int], ...] = ()  # (int32 or int64, value): integer arguments after all others
+    early: bool = False  # runs while the messages before its part travel
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import aotato
 import mpi
+from aotato.emit import target
 from aotato.frontend import interpret
 from aotato.frontend.adapter.trace import trace
 from aotato.frontend.values import Value
@@ -27,11 +29,11 @@ def cut(ranks: int, cells: int, order: int) -> list[Piece]:
     return pieces(box(cells, order), len(lattice(order)), ranks)
 
 
-def build(found: list[Piece], order: int, path: Path, targets: str = "cpu,gpu") -> list[dict[str, Any]]:
+def build(found: list[Piece], order: int, path: Path, targets: str, overlap: bool = True) -> list[dict[str, Any]]:
     def entry(rank: int, size: int) -> Any:
         return stage(found[rank].mesh, order, found[rank])
 
-    aotato.build(entry, ranks=len(found), targets=targets, path=path)
+    aotato.build(entry, ranks=len(found), targets=targets, overlap=overlap, path=path)
     with Bundle.open(path) as bundle:
         rows: list[dict[str, Any]] = report(bundle)["entries"]["step"]["per_rank"]
     return rows
@@ -54,8 +56,17 @@ def test_kernels_are_shared_whatever_the_number_of_neighbours(tmp_path: Path) ->
     assert counts == {4}
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
-def test_values_do_not_depend_on_the_number_of_ranks(target: str, tmp_path: Path) -> None:
+@pytest.fixture
+def worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small kernels are launched in halves too."""
+    small = {name: dataclasses.replace(found, hidden_bytes=1) for name, found in target.TARGETS.items()}
+    monkeypatch.setattr(target, "TARGETS", small)
+
+
+@pytest.mark.parametrize(("name", "overlap"), [("cpu", True), ("gpu", True), ("gpu", False)])
+def test_values_do_not_depend_on_the_number_of_ranks(
+    name: str, overlap: bool, worthwhile: None, tmp_path: Path
+) -> None:
     whole = box(4, 1)
     nodes, elements = len(lattice(1)), len(whole.outside)
     q = 1 + 0.1 * np.random.default_rng(1).random((5, elements, nodes))
@@ -66,7 +77,9 @@ def test_values_do_not_depend_on_the_number_of_ranks(target: str, tmp_path: Path
 
     found = cut(3, 4, 1)
     path = tmp_path / "stage.h5"
-    build(found, 1, path, target)
+    rows = build(found, 1, path, name, overlap)
+    assert {row["launches"] for row in rows} == {6 if overlap else 4}
+    assert len(digests(rows)) == 4  # halves share a kernel
     for rank, piece in enumerate(found):
         np.save(tmp_path / f"q_{rank}.npy", q[:, piece.numbers])
         np.save(tmp_path / f"residual_{rank}.npy", np.zeros((5, len(piece.numbers), nodes)))
@@ -76,7 +89,7 @@ def test_values_do_not_depend_on_the_number_of_ranks(target: str, tmp_path: Path
     assert done.returncode == 0, done.stderr
     with h5py.File(tmp_path / "out.h5") as file:
         for rank, piece in enumerate(found):
-            for name in ("q_new", "residual_new"):
-                want = expected[name]
+            for path_ in ("q_new", "residual_new"):
+                want = expected[path_]
                 part = Value(want.value[:, piece.numbers], want.bound[:, piece.numbers])
-                interpret.assert_agrees(name, part, file[f"rank/{rank}/{name}"][()])
+                interpret.assert_agrees(path_, part, file[f"rank/{rank}/{path_}"][()])
