@@ -9,6 +9,8 @@ from aotato.emit.nest import Kernel, Nest
 from aotato.emit.target import Target
 from aotato.frontend import ir
 
+BUSY = 256  # groups that keep all cores busy
+
 
 @dataclass(frozen=True)
 class Mapping:
@@ -60,5 +62,6 @@ def _patches(nest: Nest, target: Target) -> Mapping:
     """Where work-items run one after another: neighbouring results of each side by side, in vectors."""
     patch = groups.patch(nest)
     items = ir.size(groups.patches(nest.shape, patch))
-    lanes = min(target.group_size, items)
+    # Each has much to do: rather many groups, which run at the same time, than large ones
+    lanes = min(target.group_size, max(1, items // BUSY))
     return Mapping((nest,), {"l": lanes}, -(-items // lanes), patch=patch)
