@@ -20,10 +20,14 @@ PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
     staged,  # long reductions -> reductions over blocks, and over the blocks
 )
 
+UNFUSED = (staged,)  # where every array has a kernel of its own
 
-def rewritten(programs: ir.Programs) -> ir.Programs:
+Passes = tuple[Callable[[ir.Programs], ir.Programs], ...]
+
+
+def rewritten(programs: ir.Programs, passes: Passes = PASSES) -> ir.Programs:
     """`programs` after all passes."""
-    for number, one in enumerate(PASSES, 1):
+    for number, one in enumerate(passes, 1):
         programs = pruned(one(programs))
         dump.write(1, f"{programs.entry}-programs-{number}-{one.__name__}", dump.programs_text(programs))
     return programs
