@@ -36,11 +36,7 @@ def made(ranks: int = 1, **given: str) -> tuple[SimpleNamespace, Problem]:
 def state(opt: SimpleNamespace, found: Problem) -> Array:
     """The case's initial state on the whole mesh, (variables, elements, nodes)."""
 
-    def start(rank: int, equations: Any) -> Any:
-        state = found.settings.case.initial(equations.ops.coordinates, equations.flow)
-        return pt.stack(equations.flow.gas.conserved(state))
-
-    return evaluate(opt, found, start)
+    return evaluate(opt, found, lambda rank, equations: equations.initial())
 
 
 def rate(opt: SimpleNamespace, found: Problem, q: Array, t: float = 0.0) -> Array:

@@ -12,8 +12,7 @@ import numpy as np
 from aotato.frontend.apps.cns import State, farfield
 
 def initial(x, flow):
-    still = 0 * x[0]
-    return State(1.3 + still, tuple(u + still for u in (0.7, -0.4, 0.2)[: len(x)]), 0.9 + still)
+    return State(1.3, (0.7, -0.4, 0.2)[: len(x)], 0.9)
 
 def boundaries(flow):
     outside = farfield(lambda x, t, flow: initial(x, flow))

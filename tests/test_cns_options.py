@@ -110,3 +110,47 @@ def test_a_file_is_recorded_by_its_contents(tmp_path):
     kept = app.recorded(app.find("cns"), cns.options(case=str(tmp_path / "mine.py")))
     assert kept["case"]["file"] == "mine.py" and kept["mesh"] is None
     assert app.recorded(app.find("cns"), cns.options(mesh="box:4,4"))["mesh"] == "box:4,4"
+
+
+SQUARE = """$MeshFormat
+2.2 0 8
+$EndMeshFormat
+$PhysicalNames
+5
+1 1 "bottom"
+1 2 "right"
+1 3 "top"
+1 4 "left"
+2 5 "fluid"
+$EndPhysicalNames
+$Nodes
+4
+1 0 0 0
+2 1 0 0
+3 1 1 0
+4 0 1 0
+$EndNodes
+$Elements
+6
+1 1 2 1 1 1 2
+2 1 2 2 2 2 3
+3 1 2 3 3 3 4
+4 1 2 4 4 4 1
+5 2 2 5 1 1 2 3
+6 2 2 5 1 1 3 4
+$EndElements
+"""
+
+
+def test_boundaries_of_a_file_become_periodic(tmp_path):
+    (tmp_path / "square.msh").write_text(SQUARE)
+    square = str(tmp_path / "square.msh")
+    _, found = cns.made(mesh=square, case="tgv", periodic="bottom:top,left:right")
+    assert found.domains[0].boundaries == () and (found.domains[0].boundary == -1).all()
+    with pytest.raises(AppError, match="the mesh has a boundary 'right', but case tgv says nothing of one"):
+        cns.made(mesh=square, case="tgv", periodic="bottom:top")
+    with pytest.raises(AppError, match="there is no boundary 'up' to join; boundaries are bottom, right, top, left"):
+        cns.made(mesh=square, case="tgv", periodic="bottom:up")
+    with pytest.raises(AppError, match=r"file square.msh: expected periodic=none or pairs of its boundaries such as "
+                                       r"bottom:top, but found periodic=x,y"):
+        cns.made(mesh=square, case="tgv", periodic="x,y")

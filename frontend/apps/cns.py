@@ -82,8 +82,7 @@ def setup(size: int, opt: Any) -> Problem:
 def init(rank: int, size: int, opt: Any, data: Problem) -> dict[str, Any]:
     """The case's initial state."""
     equations = data.equations(rank, opt)
-    state = data.settings.case.initial(equations.ops.coordinates, equations.flow)
-    return {"q": pt.stack(equations.flow.gas.conserved(state)), "residual": pt.zeros(data.shape(rank), "float64")}
+    return {"q": equations.initial(), "residual": pt.zeros(data.shape(rank), "float64")}
 
 
 def stage(rank: int, size: int, opt: Any, data: Problem) -> dict[str, Any]:

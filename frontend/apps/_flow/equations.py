@@ -38,6 +38,12 @@ class Equations:
     beta: float
     tau: float
 
+    def initial(self) -> Array:
+        """The case's first state, (variables, E, n)."""
+        x = self.ops.coordinates
+        state = self.case.initial(x, self.flow)
+        return pt.stack([spread(row, x[0]) for row in self.flow.gas.conserved(state)])
+
     def rate(self, q: Array, t: Values) -> Array:
         """dq/dt, (variables, E, n)."""
         gas, ops = self.flow.gas, self.ops

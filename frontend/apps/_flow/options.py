@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aotato.frontend import AppError, Option, positive
@@ -84,8 +85,8 @@ OPTIONS = (
     Option("lengths", lengths, None, unit="length", doc="edges of the box, one or one an axis, as in 2pi,1; "
                                                         + _of_the_case("lengths"), check=_all_positive),
     Option("origin", lengths, None, unit="length", doc="the box's least coordinates; " + _of_the_case("origin")),
-    Option("periodic", str, None, doc="axes along which the box is closed, as in x,y, or none; "
-                                      + _of_the_case("periodic")),
+    Option("periodic", str, None, doc="axes along which the box is closed, as in x,y, or pairs of a file's boundaries, "
+                                      "as in bottom:top; or none; " + _of_the_case("periodic")),
     Option("physics", str, None, doc="ns (Navier-Stokes) or euler; " + _of_the_case("physics"),
            check=one_of("ns", "euler")),
     Option("flux", str, "hllc", doc="inviscid numerical flux: llf (local Lax-Friedrichs) or hllc",
@@ -131,6 +132,7 @@ class Settings:
     re: float
     mach: float
     end: float
+    joined: tuple[tuple[str, str], ...] = ()  # boundaries of a file that are one another's periodic images
 
 
 def settle(opt: Any) -> Settings:
@@ -150,8 +152,9 @@ def settle(opt: Any) -> Settings:
         case, dim, _cell(opt, dim, box), counts, "" if box else mesh,
         _each_axis(_numbers(opt, case, "lengths"), dim, "lengths") if box else (),
         _each_axis(_numbers(opt, case, "origin"), dim, "origin") if box else (),
-        _periodic(opt, case, dim), _given(opt, case, "physics") == "ns",
+        _periodic(opt, case, dim) if box else (False,) * dim, _given(opt, case, "physics") == "ns",
         *(float(_given(opt, case, name)) for name in ("re", "mach", "end")),
+        () if box else _joined(opt.periodic, mesh),
     )
     _check_used(opt, settings)
     return settings
@@ -211,6 +214,15 @@ def _periodic(opt: Any, case: Case, dim: int) -> tuple[bool, ...]:
         if axis not in known:
             raise AppError(f"expected periodic=none or axes such as {','.join(known)}, but found periodic={text}")
     return tuple(axis in axes for axis in AXES[:dim])
+
+
+def _joined(text: str | None, mesh: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of names; what a case says of axes is for boxes."""
+    pairs = [] if text in (None, "none") else [word.split(":") for word in str(text).split(",")]
+    if not all(len(pair) == 2 and all(pair) for pair in pairs):
+        raise AppError(f"the mesh is the file {Path(mesh).name}: expected periodic=none or pairs of its boundaries "
+                       f"such as bottom:top, but found periodic={text}")
+    return tuple((minus, plus) for minus, plus in pairs)
 
 
 def _check_used(opt: Any, settings: Settings) -> None:

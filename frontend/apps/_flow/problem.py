@@ -82,6 +82,8 @@ def _mesh(settings: Settings) -> mesh.Mesh:
     if settings.cell not in (None, found.cell):
         raise AppError(f"the mesh {settings.file} is of cells={found.cell}, but cells={settings.cell} was asked for: "
                        "leave cells out")
+    for minus, plus in settings.joined:
+        found = mesh.join(found, minus, plus)
     return found
 
 

@@ -17,8 +17,8 @@ DEFAULTS = {"mesh": "box:4", "lengths": "1", "periodic": "x,z", "re": 10.0, "mac
 def exact(x: Sequence[Values], t: Values, flow: Flow) -> State:
     height = x[1] / flow.lengths[1]
     heated = 0.5 * flow.gas.prandtl / flow.gas.heat_capacity * height * (1 - height)
-    velocity = (height, *(0 * a for a in x[1:]))
-    return flow.gas.at(flow.temperature + heated, velocity, flow.pressure + 0 * x[1])
+    velocity = (height, *[0.0] * len(x[1:]))
+    return flow.gas.at(flow.temperature + heated, velocity, flow.pressure)
 
 
 def boundaries(flow: Flow) -> Mapping[str, Boundary]:

@@ -15,4 +15,4 @@ def initial(x: Sequence[Values], flow: Flow) -> State:
     bump = flow["strength"] * exp(-dot(x, x) / (flow["width"] * flow["width"]))
     pressure = flow.pressure * (1 + bump)
     density = (1 + bump) ** (1 / flow.gas.gamma)
-    return State(density, tuple(0 * a for a in x), pressure)
+    return State(density, (0.0,) * len(x), pressure)

@@ -20,4 +20,4 @@ def initial(x: Sequence[Values], flow: Flow) -> State:
     # One formula for both layers, at y = 1/4 and 3/4, that is smooth and periodic
     along = tanh(flow["steepness"] / WAVE * sin(WAVE * (x[1] - 0.25)))
     across = flow["strength"] * sin(WAVE * (x[0] + 0.25))
-    return flow.gas.at(flow.temperature, (along, across, *(0 * a for a in x[2:])), flow.pressure + 0 * x[0])
+    return flow.gas.at(flow.temperature, (along, across, *[0.0] * len(x[2:])), flow.pressure)

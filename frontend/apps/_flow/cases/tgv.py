@@ -19,6 +19,6 @@ def initial(x: Sequence[Values], flow: Flow) -> State:
         velocity = [sin(x[0]) * cos(x[1]), -cos(x[0]) * sin(x[1])]
         pressure = flow.pressure + (cos(2 * x[0]) + cos(2 * x[1])) / 4
     else:
-        velocity = [sin(x[0]) * cos(x[1]) * cos(x[2]), -cos(x[0]) * sin(x[1]) * cos(x[2]), 0 * x[2]]
+        velocity = [sin(x[0]) * cos(x[1]) * cos(x[2]), -cos(x[0]) * sin(x[1]) * cos(x[2]), 0.0]
         pressure = flow.pressure + (cos(2 * x[0]) + cos(2 * x[1])) * (cos(2 * x[2]) + 2) / 16
     return flow.gas.at(flow.temperature, velocity, pressure)

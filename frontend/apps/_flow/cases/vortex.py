@@ -26,7 +26,7 @@ def exact(x: Sequence[Values], t: Values, flow: Flow) -> State:
     temperature = flow.temperature - 0.5 * swirl * swirl / heat
     ratio = temperature / flow.temperature
     density = ratio ** (1 / (flow.gas.gamma - 1))
-    velocity = (drift[0] - swirl * place[1], drift[1] + swirl * place[0], *(0 * a for a in x[2:]))
+    velocity = (drift[0] - swirl * place[1], drift[1] + swirl * place[0], *[0.0] * len(x[2:]))
     return State(density, velocity, density * flow.gas.gas_constant * temperature)
 
 
