@@ -46,5 +46,5 @@ def test_a_run_does_what_the_report_says(app: str, ranks: int, target: str, tmp_
                 **{key: expected[key] for key in COUNTED},
                 "collectives": collectives,
             }
-            assert counts.get("receives", 0) == len(expected["peers"]) * bool(expected["messages"])
+            assert counts.get("receives", 0) == expected["messages"]  # whoever sends gets as many back, in these apps
             assert counts.get("allocations", 0) == 0
