@@ -102,7 +102,16 @@ def _element(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
     node, memory = b.program.arrays[name], b.where(name, indices)
     if memory is None and isinstance(node, ir.Lambda):
         return _value(b, name, indices)
+    if isinstance(node, ir.Const) and node.dtype.kind in "iu" and all(type(index) is int for index in indices):
+        return _number(b.program, node, indices)
     return prim.Subscript(prim.Variable(memory or name), tuple(map(_clamped(b, node), range(len(indices)), indices)))
+
+
+def _number(program: ir.Program, node: ir.Const, indices: tuple[ex.Expr, ...]) -> ex.Expr:
+    """An element of a table of integers, known now; indices that no one will need may lie outside."""
+    data = program.constants[node.digest]
+    inside = tuple(min(max(int(i), 0), extent - 1) for i, extent in zip(indices, data.shape, strict=True))
+    return data[inside]
 
 
 def _value(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:

@@ -11,7 +11,7 @@ from loopy.symbolic import TypeCast
 from aotato.emit import complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
 from aotato.emit.body import elements, explicit_dtype
-from aotato.emit.nest import array_of, is_local
+from aotato.emit.nest import Block, array_of, is_local
 from aotato.emit.slots import kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -30,6 +30,7 @@ class Scalars:
         self.dtypes: dict[str, np.dtype[Any]] = {}  # of the nest's values
         self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
         self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
+        self.places: dict[int, tuple[ex.Expr, frozenset[str]]] = {}  # own indices that the nest has placed itself
 
     def value_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype that a value has in registers."""
@@ -74,7 +75,11 @@ class Scalars:
                 return TypeCast(np.uint8, prim.LogicalAnd((a, b)))
         raise AssertionError(f"unknown reduction {op}")
 
-    def _dtype(self, expr: ex.Expr) -> np.dtype[Any]:
+    def least(self, a: ex.Expr, b: ex.Expr) -> ex.Expr:
+        """The smaller of two indices."""
+        return self.call(functions.binary("min", np.dtype(self.out.index_dtype)), a, b)
+
+    def dtype(self, expr: ex.Expr) -> np.dtype[Any]:
         return explicit_dtype(expr, self.program, self.dtypes.get)
 
     def call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
@@ -107,28 +112,30 @@ class Scalars:
     def _variable(self, name: str, after: set[str]) -> ex.Expr:
         if name in self.nest.written:
             after |= self.nest.written[name]
-            return prim.Variable(self.nest.name(name))
+            return self.nest.cell(self.nest.name(name)) if name not in self.nest.cells else self.nest.cells[name]
         if name in self.indices:
             return self.indices[name]
         return self._own(int(name[1:]), after)
 
     def _own(self, axis: int, after: set[str]) -> ex.Expr:
-        """The nest's own index along an axis, from the flat position, computed once."""
+        """The nest's own index along an axis, computed once."""
         shape = self.nest.spec.shape
-        if len(shape) == 1 and axis == 0:
+        if axis in self.places:
+            place, made = self.places[axis]
+            after |= made
+            return place
+        if len(shape) == 1 and not self.out.block:
             return self.nest.position
         if axis not in self.own:
             before: set[str] = set()
-            if axis == 0 and self.out.block:
-                value = self._own(IN_BLOCK, before) + self.out.block.size * prim.Variable("g")
-                if self.out.block.first is not None:
-                    value = prim.Sum((self.out.block.first, value))
+            if self.out.block:
+                space = self.nest.space
+                value = space.nodes[axis - 1] if axis > 0 else space.element
+                value = value if axis else self._in_mesh(self._own(IN_BLOCK, before))
             else:
-                # Within a block, where numbers are small
-                flat = self.nest.space.place if self.out.block else self.nest.position
-                stride = ir.size(shape[max(axis, 0) + 1 :])
-                value = prim.FloorDiv(flat, stride) if stride > 1 else flat
-                value = prim.Remainder(value, shape[axis]) if axis > 0 else value
+                stride = ir.size(shape[axis + 1 :])
+                value = prim.FloorDiv(self.nest.position, stride) if stride > 1 else self.nest.position
+                value = prim.Remainder(value, shape[axis]) if axis else value
             name = self.nest.name(f"x{axis}" if axis >= 0 else "e")
             self.nest.declare(name, self.out.index_dtype)
             instruction = self.nest.instruct(prim.Variable(name), value, (), frozenset(before))
@@ -136,6 +143,17 @@ class Scalars:
         name, instruction = self.own[axis]
         after.add(instruction)
         return prim.Variable(name)
+
+    def _in_mesh(self, in_block: ex.Expr) -> ex.Expr:
+        """The number of an element of the group's block. Lanes beyond the last element compute that one again.
+
+        They write what another one writes there too; no loop or barrier stands under a condition.
+        """
+        block: Block = self.out.block
+        own, last = prim.Variable("g") * block.size + in_block, block.elements - 1
+        value = prim.If(prim.Comparison(own, "<", last), own, last)
+        # Added where it is 0, too: both halves of a kernel then differ in numbers only
+        return value if block.first is None else prim.Sum((block.first, value))
 
     def _read(self, expr: prim.Subscript, after: set[str]) -> ex.Expr:
         array = array_of(expr.aggregate.name)
@@ -154,10 +172,11 @@ class Scalars:
         return self.call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """The number of an element in C order. Trailing own indices are the nest's own position."""
+        """The number of an element in C order. Without a block, trailing own indices are the nest's position."""
         own = len(self.nest.spec.shape)
         first = len(shape) - own
-        if first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own):
+        same = first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own)
+        if same and not self.out.block and not self.places:
             terms = self._terms(shape, indices[:first], after)
             terms.append(self.nest.position)
         else:
@@ -189,14 +208,14 @@ class Scalars:
     def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
         name = expr.function.name
         arguments = [self._value(parameter, after) for parameter in expr.parameters]
-        dtype = self._dtype(expr.parameters[0])
+        dtype = self.dtype(expr.parameters[0])
         kept = self.value_dtype(dtype)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
         result = self.call(function, *arguments)
         return result if name == "isnan" else self._wrapped(result, dtype)
 
     def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
-        value, source = self._value(expr.body, after), self._dtype(expr.body)
+        value, source = self._value(expr.body, after), self.dtype(expr.body)
         if source == expr.dtype:
             return value
         if source.kind == "c" and expr.dtype.kind == "b":
@@ -212,16 +231,16 @@ class Scalars:
         return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)
 
     def _operator(self, expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
-        dtype = self._dtype(expr)
+        dtype = self.dtype(expr)
         if isinstance(expr, prim.FloorDiv | prim.Remainder):
             return self._division(expr, dtype, parts)
         if isinstance(expr, prim.Min | prim.Max):
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
             return self._power(expr, dtype, parts)
-        if isinstance(expr, prim.Comparison) and self._dtype(expr.left).kind == "c":
+        if isinstance(expr, prim.Comparison) and self.dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]
-            return self.call(functions.binary(name, self._dtype(expr.left)), *parts)
+            return self.call(functions.binary(name, self.dtype(expr.left)), *parts)
         if dtype.kind == "c" and isinstance(expr, prim.Sum | prim.Product | prim.Quotient):
             return self._complex(expr, dtype, parts)
         if isinstance(expr, prim.LogicalAnd | prim.LogicalOr | prim.LogicalNot | prim.Comparison | prim.If):

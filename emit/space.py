@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pymbolic.primitives as prim
 
@@ -18,13 +19,15 @@ class Space:
 
     inames: frozenset[str]  # around every instruction
     domains: tuple[str, ...]
-    position: ex.Expr  # the flat number of the element in the nest
+    position: ex.Expr  # the flat number of the element in the nest; None in a block, and where indices are placed
     turn: str = ""  # the sequential loop over elements beyond the number of lanes; once without a block
-    place: ex.Expr = None  # in a block: the flat number of the element within it
+    element: ex.Expr = None  # in a block: the number of the element within it, and its own indices behind that
+    nodes: tuple[ex.Expr, ...] = ()
     work: int = 0  # in a block: elements of the nest
     share: Share | None = None  # where several lanes have one element
     once: ex.Expr = None  # the condition under which the lane stores its element; None: always
     last: int | None = None  # the last position, where lanes go beyond
+    inner: Mapping[str, int] = field(default_factory=dict)  # inames of a lane's elements, if several: how many
 
 
 def flat(nest: Nest, number: int, lanes: int) -> Space:
@@ -39,24 +42,30 @@ def flat(nest: Nest, number: int, lanes: int) -> Space:
 
 
 def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
-    """Lanes compute the elements of the group's block in turns."""
-    inner = ir.size(nest.shape[1:])
-    elements, work = block.elements * inner, block.size * inner
+    """Lanes compute the elements of the group's block in turns, in C order."""
+    inner = nest.shape[1:]
+    work = block.size * ir.size(inner)
     turn = f"i{number}"
-    own = f"{lanes}*{turn} + l"
+    bounds = f"0 <= {turn} < {-(-work // lanes)}" + (f" and {lanes}*{turn} + l < {work}" if work % lanes else "")
     place = prim.Variable(turn) * lanes + prim.Variable("l")
-    position = prim.Variable("g") * work + place
-    if block.first is not None:
-        # Written where it is 0, too: both halves of a kernel then differ in numbers only
-        position = prim.Sum((block.first * inner, position))
+
+    def own(axis: int, extent: int) -> ex.Expr:
+        stride = ir.size(inner[axis + 1 :])
+        return prim.Remainder(_over(place, stride), extent)
+
     return Space(
         frozenset({"g", "l", turn}),
-        (f"[g, l] -> {{ [{turn}] : 0 <= {turn} and {own} < {work} and {own} + {work}*g < {elements} }}",),
-        position,
+        (f"[g, l] -> {{ [{turn}] : {bounds} }}",),
+        None,
         turn,
-        place,
+        _over(place, ir.size(inner)),
+        tuple(own(axis, extent) for axis, extent in enumerate(inner)),
         work,
     )
+
+
+def _over(place: ex.Expr, stride: int) -> ex.Expr:
+    return prim.FloorDiv(place, stride) if stride > 1 else place
 
 
 def shared(nest: Nest, share: Share) -> Space:

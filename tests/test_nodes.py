@@ -117,14 +117,14 @@ def test_long_reductions_take_two_stages(tmp_path):
     batch.add("prod", pt.prod(deep * 0 + 1), 1)
     batch.check(tmp_path / "long.h5", 1)
     partial = [node.shape for rank in staged(batch.traced().programs).ranks for node in rank.arrays.values()]
-    assert {(24,), (7, 3), (20,)} <= set(partial)
+    assert {(24,), (3, 7), (20,)} <= set(partial)
 
 
 def test_no_work_group_has_many_terms():
     programs = trace("step", 1, lambda rank: {"out": pt.sum(placeholder("x", (10**4, 10**4), "float64"))}).programs
     program = staged(programs).ranks[0]
     node = program.arrays["v1_0"]
-    assert node.shape == (1000,) and node.expr.bounds == (("_r0", 0, 10), ("_r1", 0, 10**4))
+    assert node.shape == (2000,) and node.expr.bounds == (("_r0", 0, 5), ("_r1", 0, 10**4))
 
 
 WORDS = ("global", "kernel", "int", "float4", "lambda_", "get_local_id", "abs")
