@@ -11,10 +11,12 @@ from collections.abc import Callable
 from aotato.emit import dump
 from aotato.emit.factored import factored
 from aotato.emit.stages import staged
+from aotato.emit.tables import tables
 from aotato.emit.transposed import transposed
 from aotato.frontend import ir
 
 PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
+    tables,  # gathers, reshapes, pick lists -> reads at canonical indices
     factored,  # sums over products -> partial sums
     transposed,  # constants -> constants in the order of their readers
     staged,  # long reductions -> reductions over blocks, and over the blocks
