@@ -64,3 +64,66 @@ def _partners(numbers: Array, face_nodes: Array, count: int) -> Array:
     result = np.empty_like(theirs)
     np.put_along_axis(result, order.reshape(elements * faces, size), theirs, 1)
     return result.reshape(elements, faces, size)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A rank's elements, those that touch other ranks last, and what they exchange.
+
+    Where `ghosts` is true the partner lies on another rank: at `ghost` of all that is received, in the order of
+    `peers`; elsewhere at `outside`. `sends[p]` are the flat numbers of the nodes that peer p reads, in its order,
+    `face_sends[p]` those of the face nodes at the same places.
+    """
+
+    mesh: Mesh
+    numbers: Array  # (E,) of its elements in the whole mesh
+    ghosts: Array  # (E, 4 m) bool
+    ghost: Array  # (E, 4 m), 0 where the partner is local
+    peers: dict[int, int]  # rank -> nodes received from it
+    sends: dict[int, Array]
+    face_sends: dict[int, Array]
+
+
+def pieces(mesh: Mesh, nodes: int, ranks: int) -> list[Piece]:
+    """`mesh` in `ranks` runs of elements; `nodes` in an element."""
+    elements = len(mesh.outside)
+    rank = np.arange(elements) * ranks // elements
+    partner, node = np.divmod(mesh.outside, nodes)
+    touching = (rank[partner] != rank[:, None]).any(axis=1)
+    mine = [np.concatenate([np.flatnonzero((rank == r) & ~touching), np.flatnonzero((rank == r) & touching)])
+            for r in range(ranks)]
+    local = np.empty(elements, np.int64)
+    for numbers in mine:
+        local[numbers] = np.arange(len(numbers))
+    flat, beside = local[partner] * nodes + node, _beside(mesh, nodes)
+    width = mesh.outside.shape[1]
+    faces = local[beside // width] * width + beside % width
+    found = []
+    for r, numbers in enumerate(mine):
+        theirs = rank[partner[numbers]]
+        ghosts, ghost, count = theirs != r, np.zeros_like(flat[numbers]), 0
+        peers = [int(p) for p in np.unique(theirs) if p != r]
+        sizes = {p: int((theirs == p).sum()) for p in peers}
+        for p in peers:
+            ghost[theirs == p] = count + np.arange(sizes[p])
+            count += sizes[p]
+        wanted = {p: rank[partner[mine[p]]] == r for p in peers}
+        sends = {p: flat[mine[p]][wanted[p]] for p in peers}
+        face_sends = {p: faces[mine[p]][wanted[p]] for p in peers}
+        own = Mesh(mesh.face_nodes, np.where(ghosts, 0, flat[numbers]), mesh.inverse_metric[numbers],
+                   mesh.scaled_normals[numbers])
+        found.append(Piece(own, numbers, ghosts, ghost, sizes, sends, face_sends))
+    return found
+
+
+def _beside(mesh: Mesh, nodes: int) -> Array:
+    """For each face node the flat number element*4m + k of its neighbour's face node at the same place."""
+    elements, width = mesh.outside.shape
+    own = mesh.face_nodes[None, :] + nodes * np.arange(elements)[:, None]
+    # A pair of nodes meets in one pair of faces only: the faces share no edge twice
+    key = np.stack([own.ravel(), mesh.outside.ravel()], axis=1)
+    order = np.lexsort((key[:, 1], key[:, 0]))
+    back = np.lexsort((key[:, 0], key[:, 1]))
+    found = np.empty(elements * width, np.int64)
+    found[order] = back
+    return found.reshape(elements, width)

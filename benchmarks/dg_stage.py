@@ -9,6 +9,7 @@ kernel by kernel.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.metadata
 import json
 import statistics
@@ -20,18 +21,22 @@ from typing import Any
 
 import numpy as np
 import pytato as pt
-from dg_mesh import Mesh, box, lattice
+from dg_mesh import Mesh, Piece, box, lattice
 
 import aotato
-from aotato.frontend import array_input, take
+from aotato.emit import target
+from aotato.frontend import array_input, make_distributed_recv, staple_distributed_send, take
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.report import report
 
 VARIABLES = 5
 
 
-def stage(mesh: Mesh, order: int) -> dict[str, Any]:
-    """Outputs `q_new` and `residual_new` of one stage, from inputs `q`, `residual` and scalars."""
+def stage(mesh: Mesh, order: int, piece: Piece | None = None) -> dict[str, Any]:
+    """Outputs `q_new` and `residual_new` of one stage, from inputs `q`, `residual` and scalars.
+
+    With a piece, `mesh` is its own: states are exchanged, then viscous fluxes along the normals.
+    """
     n, m = len(lattice(order)), len(mesh.face_nodes)
     elements = len(mesh.outside)
     rng = np.random.default_rng(0)
@@ -48,25 +53,66 @@ def stage(mesh: Mesh, order: int) -> dict[str, Any]:
     def inside(x: Any) -> Any:
         return take(x, inner_nodes, axis=1)
 
-    def outside(x: Any) -> Any:
+    def local(x: Any) -> Any:
         return take(pt.reshape(x, (elements * n,)), outer_nodes, axis=0)
 
     def physical(reference: Any, axes: str) -> Any:
         return pt.einsum(f"erd,r{axes}->d{axes}", metric, reference)
 
+    def along(flux: list[list[Any]], restrict: Any, v: int) -> Any:
+        return sum(direction[d] * restrict(flux[d][v]) for d in range(3))
+
     states = [q[v] for v in range(VARIABLES)]
-    mean = pt.stack([0.5 * (outside(s) - inside(s)) for s in states], axis=0)
+    ghosts = Ghosts(piece)
+    outer = ghosts.joined("state", [local(s) for s in states], states)
+    mean = pt.stack([0.5 * (o - inside(s)) for o, s in zip(outer, states, strict=True)], axis=0)
     lifted = pt.einsum("ik,ekd,vek->dvei", lift, normal, mean)
     gradient = physical(pt.einsum("rij,vej->rvei", derivative, q), "vei") + lifted
     flux = viscous_flux(states, gradient)
     stacked = pt.stack([pt.stack(row, axis=0) for row in flux], axis=0)
+    stored = [[stacked[d, v] for v in range(VARIABLES)] for d in range(3)]
+    inner_viscous = [along(stored, inside, v) for v in range(VARIABLES)]
+    outer_viscous = [along(stored, local, v) for v in range(VARIABLES)]
+    # A peer's normals point the other way; no mass diffuses
+    outer_viscous[1:] = ghosts.joined("viscous", outer_viscous[1:], inner_viscous[1:], faces=True)
     total = pt.stack([pt.stack([euler(states, d, v) - flux[d][v] for v in range(VARIABLES)], axis=0)
                       for d in range(3)], axis=0)
     volume = pt.einsum("rij,rvej->vei", derivative, pt.einsum("erd,dvej->rvej", metric, total))
-    face = pt.stack([face_flux(states, stacked, direction, inside, outside, v) for v in range(VARIABLES)], axis=0)
+    inner = [inside(s) for s in states]
+    face = pt.stack([face_flux(inner, outer, outer_viscous[v] - inner_viscous[v], direction, v)
+                     for v in range(VARIABLES)], axis=0)
     rhs = volume - pt.einsum("ik,vek->vei", lift, face)
-    residual_new = a * residual + dt * rhs
+    residual_new = ghosts.sent(a * residual + dt * rhs)
     return {"q_new": q + b * residual_new, "residual_new": residual_new}
+
+
+class Ghosts:
+    """Values that lie on other ranks: one message to and from each peer."""
+
+    def __init__(self, piece: Piece | None) -> None:
+        self.piece = piece
+        self.sends: list[tuple[Any, int, str]] = []
+
+    def joined(self, tag: str, local: list[Any], own: list[Any], faces: bool = False) -> list[Any]:
+        """`local` at face nodes, or what the peer sends: `own` at nodes; `faces`: minus `own` at face nodes."""
+        piece = self.piece
+        if piece is None or not piece.peers:
+            return local
+        for peer in piece.peers:
+            picks = pt.make_data_wrapper((piece.face_sends if faces else piece.sends)[peer].astype(np.int32))
+            flat = [take(pt.reshape(x, (int(np.prod(x.shape)),)), picks, axis=0) for x in own]
+            self.sends.append((pt.stack(flat, axis=1), peer, tag))
+        parts = [make_distributed_recv(p, tag, (count, len(own)), "float64") for p, count in piece.peers.items()]
+        ghost = pt.concatenate(parts, axis=0)
+        where, mask = pt.make_data_wrapper(piece.ghost.astype(np.int32)), pt.make_data_wrapper(piece.ghosts)
+        theirs = [take(ghost[:, v], where, axis=0) for v in range(len(own))]
+        return [pt.where(mask, -t if faces else t, x) for t, x in zip(theirs, local, strict=True)]
+
+    def sent(self, x: Any) -> Any:
+        """`x`, with all messages tied to it."""
+        for data, peer, tag in self.sends:
+            x = staple_distributed_send(data, peer, tag, stapled_to=x)
+        return x
 
 
 def euler(q: list[Any], d: int, v: int) -> Any:
@@ -93,16 +139,11 @@ def viscous_flux(q: list[Any], gradient: Any) -> list[list[Any]]:
     return [[0 * q[0], work[d], *stress[d]] for d in range(3)]
 
 
-def face_flux(q: list[Any], viscous: Any, direction: list[Any], inside: Any, outside: Any, v: int) -> Any:
-    """Half the jump of the flux along the normal, and dissipation by the fastest wave."""
-    inner, outer = [inside(s) for s in q], [outside(s) for s in q]
+def face_flux(inner: list[Any], outer: list[Any], viscous: Any, direction: list[Any], v: int) -> Any:
+    """Half the jump of the flux along the normal, `viscous` its viscous part, and dissipation by the fastest wave."""
 
-    def along(states: list[Any], restrict: Any) -> Any:
-        total = None
-        for d in range(3):
-            term = direction[d] * (euler(states, d, v) - restrict(viscous[d, v]))
-            total = term if total is None else total + term
-        return total
+    def along(states: list[Any]) -> Any:
+        return sum(direction[d] * euler(states, d, v) for d in range(3))
 
     def speed(s: list[Any]) -> Any:
         normal = (s[2] * direction[0] + s[3] * direction[1] + s[4] * direction[2]) / s[0]
@@ -111,7 +152,7 @@ def face_flux(q: list[Any], viscous: Any, direction: list[Any], inside: Any, out
         return abs(normal) + size * pt.sqrt(1.4 * 0.4 * (s[1] - kinetic) / s[0])
 
     fastest = pt.maximum(speed(inner), speed(outer))
-    return 0.5 * (along(outer, outside) - along(inner, inside) + fastest * (inner[v] - outer[v]))
+    return 0.5 * (along(outer) - along(inner) - viscous + fastest * (inner[v] - outer[v]))
 
 
 def main() -> None:
@@ -124,7 +165,10 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=7, help="timed blocks; the median counts")
     parser.add_argument("--bandwidth", type=float, default=4.28e12, help="bytes per second, for the floor")
     parser.add_argument("--flops", type=float, default=33e12, help="double-precision operations per second")
+    parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=N", help="change the target: accumulators=60")
     chosen = parser.parse_args()
+    changes = {name: int(number) for name, number in (item.split("=") for item in chosen.set)}
+    target.TARGETS[chosen.target] = dataclasses.replace(target.TARGETS[chosen.target], **changes)
     mesh = box(chosen.cells, chosen.order)
     elements, n = len(mesh.outside), len(lattice(chosen.order))
     with tempfile.TemporaryDirectory() as folder:
@@ -134,6 +178,7 @@ def main() -> None:
         build = time.monotonic() - begin
         with Bundle.open(path) as bundle:
             row = report(bundle)["entries"]["step"]["per_rank"][0]
+            launches = bundle.schedule("step", chosen.target, 0).launches
         begin = time.monotonic()
         seconds, device = timed(path, chosen, (VARIABLES, elements, n))
     floor = sum(max((k["bytes_read"] + k["bytes_written"]) / chosen.bandwidth, k["flops"] / chosen.flops)
@@ -145,6 +190,7 @@ def main() -> None:
         "floor_ms": 1e3 * floor, "build_s": round(build, 1), "start_s": round(time.monotonic() - begin, 1),
         "kernels": [{key: k[key] / (1 if key == "local_bytes" else elements)
                      for key in ("bytes_read", "bytes_written", "flops", "local_bytes")} for k in row["kernels"]],
+        "groups": [launch.local_size[0] for launch in launches],
         "versions": {p: importlib.metadata.version(p) for p in ("aotato", "pytato", "loopy", "numpy", "pyopencl")},
     }, indent=1))
 

@@ -11,7 +11,7 @@ import pymbolic.primitives as prim
 
 from aotato.emit import integers
 from aotato.emit.names import Place
-from aotato.emit.nest import Accumulate, Kernel, Nest
+from aotato.emit.nest import Accumulate, Block, Kernel, Nest, is_local
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -32,27 +32,32 @@ def account(
     read_at: Mapping[str, Place],
     write_at: Mapping[str, tuple[Place, ...]],
     packed: frozenset[str],
+    travelling: frozenset[str] = frozenset(),
 ) -> Account:
-    """`packed` are the results that go into messages or reductions: duplicating there is not a copy."""
+    """`packed` are the results that go into messages or reductions: duplicating there is not a copy.
+
+    `travelling` are the buffers that an early launch leaves alone.
+    """
     touched: dict[str, np.ndarray | None] = {}
-    local = {item.array for item in kernel.block.local} if kernel.block else set()
     for nest in kernel.nests:
-        _touch(nest, program, touched)
+        _touch(nest, program, touched, kernel.block)
     read = sum(
         ir.nbytes(program.arrays[name]) if mask is None else int(mask.sum()) * program.arrays[name].dtype.itemsize
         for name, mask in touched.items()
-        if name not in local and not read_at[name].by_value
+        if not read_at[name].by_value and read_at[name].buffer not in travelling
     )
-    written = sum(ir.nbytes(program.arrays[name]) * len(write_at[name]) for name in kernel.writes)
+    whole = kernel.nests[0].shape[0] if kernel.block else 1
+    part = kernel.block.elements if kernel.block else 1
+    written = sum(ir.nbytes(program.arrays[name]) * len(write_at[name]) for name in kernel.writes) * part // whole
     copies = sum(
         1
         for nest in kernel.nests
         for store in nest.stores
-        if store.array not in packed and isinstance(store.expr, prim.Subscript)
+        if store.array in kernel.writes and store.array not in packed and isinstance(store.expr, prim.Subscript)
         and store.expr.index_tuple == store.indices
         and program.arrays[store.expr.aggregate.name].shape == program.arrays[store.array].shape
     )
-    return Account(read, written, sum(map(_flops, kernel.nests)), copies)
+    return Account(read, written, sum(map(_flops, kernel.nests)) * part // whole, copies)
 
 
 def _flops(nest: Nest) -> int:
@@ -66,13 +71,15 @@ def _flops(nest: Nest) -> int:
     return ir.size(nest.shape) * (total + sum(ex.flops(store.expr) for store in nest.stores))
 
 
-def _touch(nest: Nest, program: ir.Program, touched: dict[str, np.ndarray | None]) -> None:
+def _touch(nest: Nest, program: ir.Program, touched: dict[str, np.ndarray | None], block: Block | None) -> None:
     """Mark the elements that the nest reads; None marks a whole array."""
     extents = {f"_{axis}": (0, extent) for axis, extent in enumerate(nest.shape)}
+    if block is not None and block.first is not None:
+        extents["_0"] = (block.first, block.first + block.elements)
     extents |= {loop.name: (loop.lower, loop.upper) for loop in nest.loops}
     for item in (*nest.statements, *nest.stores):
         for node in ex.walk(item.expr):
-            if isinstance(node, prim.Subscript):
+            if isinstance(node, prim.Subscript) and not is_local(node.aggregate.name):
                 _touch_read(node, nest, program, extents, touched)
 
 
@@ -87,7 +94,8 @@ def _touch_read(
     shape = program.arrays[name].shape
     if (name in touched and touched[name] is None) or not ir.size(shape):
         return
-    if not shape or (shape == nest.shape and node.index_tuple == ex.own_index(len(shape))):
+    whole = all(extents[f"_{axis}"] == (0, extent) for axis, extent in enumerate(nest.shape))
+    if not shape or (whole and shape == nest.shape and node.index_tuple == ex.own_index(len(shape))):
         touched[name] = None
         return
     variables = {v.name for i in node.index_tuple for v in ex.walk(i) if isinstance(v, prim.Variable)}

@@ -9,19 +9,17 @@ their array (they stand under a condition) are clamped, so any value may be comp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pymbolic.primitives as prim
 
-from aotato.emit import ranges
-from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store
+from aotato.emit import groups, ranges
+from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Statement, Store, array_of, is_local
 from aotato.frontend import dtypes, ir
 from aotato.frontend import expr as ex
 from aotato.frontend.text import expr_text
 
-GROUPED_TERMS = 256  # a reduction of at least so many terms over few results is shared by a work-group
-GROUPED_RESULTS = 4096
 _RANGES: dict[str, ranges.Range] = {}  # of constants, by digest
 UNROLLED = 6  # terms of a reduction that is written out
 DEEPEST = 24  # nesting of an expression that is still written in one piece; compilers bound it (clang: 256)
@@ -35,6 +33,9 @@ _JOINED: dict[str, type] = {
     "any": prim.LogicalOr,
     "all": prim.LogicalAnd,
 }
+
+
+Where = Callable[[str, tuple[ex.Expr, ...]], str | None]  # how to name an element that is read; None: it is computed
 
 
 @dataclass
@@ -53,7 +54,7 @@ class _Value:
 @dataclass
 class _Builder:
     program: ir.Program
-    in_memory: Callable[[str, tuple[ex.Expr, ...]], bool]
+    where: Where
     shape: ir.Shape
     values: dict[str, _Value] = field(default_factory=dict)  # by name, in dependency order
     known: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -66,39 +67,51 @@ def nest(program: ir.Program, results: tuple[str, ...], in_memory: Callable[[str
     """The nest that computes `results`, arrays of one shape, from arrays that are `in_memory`."""
     shape = program.arrays[results[0]].shape
     own = ex.own_index(len(shape))
-    return nest_of(program, shape, tuple((name, own) for name in results), lambda name, indices: in_memory(name))
+
+    def where(name: str, indices: tuple[ex.Expr, ...]) -> str | None:
+        return name if in_memory(name) else None
+
+    return nest_of(program, shape, tuple((name, own) for name in results), where)
 
 
 def nest_of(
     program: ir.Program,
     shape: ir.Shape,
     results: tuple[tuple[str, tuple[ex.Expr, ...]], ...],
-    in_memory: Callable[[str, tuple[ex.Expr, ...]], bool],
+    where: Where,
     shared: bool = True,
 ) -> Nest:
     """The nest over `shape` that computes elements of arrays, each given by indices in terms of the nest's own.
 
-    `in_memory(array, indices)` says whether that element is read rather than computed; a result never is, unless it
-    is no Lambda or was computed before: `in_memory(array, ())`. `shared` allows a group to share a long reduction.
+    `where(array, indices)` names the memory from which that element is read rather than computed; a result never is,
+    unless it was computed before: `where(array, ())`. `shared` allows a group to share a long reduction.
     """
-    builder = _Builder(program, in_memory, shape)
+    builder = _Builder(program, where, shape)
     builder.extents.update({f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(shape)})
     stores = tuple(Store(name, indices, _result(builder, name, indices)) for name, indices in results)
     return _finished(builder, stores, shared)
 
 
 def _result(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
-    if b.in_memory(name, ()):
-        return prim.Subscript(prim.Variable(name), indices)
-    return _value(b, name, indices)
+    memory = b.where(name, ())
+    return _value(b, name, indices) if memory is None else prim.Subscript(prim.Variable(memory), indices)
 
 
 def _element(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
     """Array `name` at `indices`: a read, or the value computed for that index."""
-    node = b.program.arrays[name]
-    if b.in_memory(name, indices) or not isinstance(node, ir.Lambda):
-        return prim.Subscript(prim.Variable(name), tuple(map(_clamped(b, node), range(len(indices)), indices)))
-    return _value(b, name, indices)
+    node, memory = b.program.arrays[name], b.where(name, indices)
+    if memory is None and isinstance(node, ir.Lambda):
+        return _value(b, name, indices)
+    if isinstance(node, ir.Const) and node.dtype.kind in "iu" and all(type(index) is int for index in indices):
+        return _number(b.program, node, indices)
+    return prim.Subscript(prim.Variable(memory or name), tuple(map(_clamped(b, node), range(len(indices)), indices)))
+
+
+def _number(program: ir.Program, node: ir.Const, indices: tuple[ex.Expr, ...]) -> ex.Expr:
+    """An element of a table of integers, known now; indices that no one will need may lie outside."""
+    data = program.constants[node.digest]
+    inside = tuple(min(max(int(i), 0), extent - 1) for i, extent in zip(indices, data.shape, strict=True))
+    return data[inside]
 
 
 def _value(b: _Builder, name: str, indices: tuple[ex.Expr, ...]) -> ex.Expr:
@@ -132,7 +145,7 @@ def _clamped(b: _Builder, node: ir.Node) -> Callable[[int, ex.Expr], ex.Expr]:
 
 def elements(program: ir.Program, array: str) -> ranges.Range | None:
     """The smallest and largest element of an integer constant."""
-    node = program.arrays.get(array)
+    node = program.arrays.get(array_of(array))
     if not isinstance(node, ir.Const) or node.dtype.kind not in "iu":
         return None
     if node.digest not in _RANGES:
@@ -320,11 +333,9 @@ def dtype_of(b: _Builder, expr: ex.Expr) -> ir.DType:
 
 
 def _finished(b: _Builder, stores: tuple[Store, ...], shared: bool) -> Nest:
-    """Write values used once where they are used, order loops, and split long reductions."""
-    results = ir.size(b.shape)
-    big = any(_terms(value.reduce) >= GROUPED_TERMS and not value.free for value in b.values.values() if value.reduce)
-    grouped = shared and big and results <= GROUPED_RESULTS
-    return _Writer(b, grouped).nest(stores)
+    """Write values used once where they are used, order loops, and say how lanes share long reductions."""
+    nest = _Writer(b).nest(stores)
+    return replace(nest, share=groups.kind(nest, b.program)) if shared else nest
 
 
 def _terms(reduce: ex.Reduce) -> int:
@@ -344,11 +355,10 @@ def _nesting(reduce: ex.Reduce | None) -> tuple[int, str]:
 class _Writer:
     """Turns values into statements; a value used once, in the same loops, is substituted instead."""
 
-    def __init__(self, b: _Builder, grouped: bool) -> None:
-        self.b, self.grouped = b, grouped
+    def __init__(self, b: _Builder) -> None:
+        self.b = b
         self.inline: dict[str, ex.Expr] = {}
         self.loops: dict[str, Loop] = {}
-        self.indices: dict[str, ex.Expr] = {}  # a split loop index in terms of the loops that replace it
         self.statements: list[Statement] = []
 
     def nest(self, stores: tuple[Store, ...]) -> Nest:
@@ -367,7 +377,7 @@ class _Writer:
                 self._assign(value, used_in)
         done = tuple(Store(store.array, store.indices, self._written(store.expr)) for store in stores)
         loops = tuple(dict.fromkeys(self.loops.values()))
-        return Nest(self.b.shape, loops, tuple(self.statements), done, self.grouped)
+        return Nest(self.b.shape, loops, tuple(self.statements), done)
 
     def _assign(self, value: _Value, used_in: dict[str, tuple[str, ...]]) -> None:
         expr, loops = self._written(value.expr), self._closed(value.free)
@@ -392,27 +402,9 @@ class _Writer:
     def _declare(self, value: _Value, reduce: ex.Reduce) -> None:
         """The loops of a reduction, each inside the one before, inside those it depends on."""
         parents = self._closed(value.free)
-        shared = self.grouped and not value.free and _terms(reduce) >= GROUPED_TERMS
-        if shared and len(reduce.bounds) > 1:
-            self._flatten(value, reduce)
-            return
         for name, lower, upper in reduce.bounds:
             self.loops[name] = Loop(name, lower, upper, parents)
             parents = (*parents, name)
-
-    def _flatten(self, value: _Value, reduce: ex.Reduce) -> None:
-        """One loop over all terms, for the work-items of a group to share."""
-        flat = prim.Variable(f"{reduce.bounds[0][0]}f")
-        self.loops[flat.name] = Loop(flat.name, 0, _terms(reduce), ())
-        stride = 1
-        for name, lower, upper in reversed(reduce.bounds):
-            extent = upper - lower
-            index = flat if stride == 1 else prim.FloorDiv(flat, stride)
-            index = index if name == reduce.bounds[0][0] else prim.Remainder(index, extent)
-            self.indices[name] = index if lower == 0 else prim.Sum((index, lower))
-            self.loops[name] = Loop(flat.name, 0, _terms(reduce), ())
-            stride *= extent
-        value.reduce = ex.Reduce(reduce.op, ((flat.name, 0, _terms(reduce)),), reduce.body)
 
     def _closed(self, free: frozenset[str]) -> tuple[str, ...]:
         """The loops that must stand around something that depends on the indices `free`, outermost first."""
@@ -430,7 +422,7 @@ class _Writer:
         return tuple(found)
 
     def _written(self, expr: ex.Expr) -> ex.Expr:
-        return ex.substitute(expr, {**self.inline, **self.indices})
+        return ex.substitute(expr, self.inline)
 
     def _accumulate(self, value: _Value, reduce: ex.Reduce) -> None:
         """Innermost axis first: each axis accumulates the result of the one inside it."""
@@ -440,9 +432,8 @@ class _Writer:
         for depth in reversed(range(len(names))):
             last = depth == 0
             name = value.name if last else f"{value.name}_{depth}"
-            shared = self.grouped and last and not value.free and _terms(reduce) >= GROUPED_TERMS
             inside = (*outer, *names[:depth])
-            self.statements.append(Accumulate(name, value.dtype, reduce.op, expr, names[depth], inside, shared))
+            self.statements.append(Accumulate(name, value.dtype, reduce.op, expr, names[depth], inside))
             expr = prim.Variable(name)
 
 
@@ -451,7 +442,7 @@ def arrays_read(nest: Nest) -> list[str]:
     found: dict[str, None] = {}
     for item in (*nest.statements, *nest.stores):
         for node in ex.walk(item.expr):
-            if isinstance(node, prim.Subscript):
+            if isinstance(node, prim.Subscript) and not is_local(node.aggregate.name):
                 found[node.aggregate.name] = None
     return list(found)
 
@@ -480,7 +471,7 @@ def explicit_dtype(expr: ex.Expr, program: ir.Program, value: Callable[[str], ir
         case prim.Variable():
             return value(expr.name) or np.dtype("int64")
         case prim.Subscript():
-            return program.arrays[expr.aggregate.name].dtype
+            return program.arrays[array_of(expr.aggregate.name)].dtype
         case prim.Comparison() | prim.LogicalAnd() | prim.LogicalOr() | prim.LogicalNot():
             return np.dtype(bool)
         case ex.Cast():

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from aotato.emit import bundle, dump, opencl
+from aotato.emit import bundle, dump
 from aotato.emit.aliases import resolved
+from aotato.emit.joined import joined
 from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
 from aotato.emit.rewritten import rewritten
 from aotato.emit.schedule import Emitted, emit
+from aotato.emit.sharing import Cache
 from aotato.emit.target import Target, chosen
 from aotato.emit.view import Drawn, drawn
 from aotato.frontend import interpret, ir
@@ -26,6 +28,7 @@ from aotato.frontend.adapter.trace import Traced, trace
 from aotato.frontend.app import App, AppError, find, recorded
 from aotato.frontend.app import options as option_values
 from aotato.frontend.checks import check
+from aotato.frontend.opaque_run import CallError, NoDevice
 from aotato.frontend.partition import partition
 from aotato.runtime_stub import format as fmt
 from aotato.runtime_stub import plan_data
@@ -34,6 +37,8 @@ from aotato.runtime_stub.simulate import prove
 DEFAULT_TARGETS = "cpu,gpu"
 SELFTEST_ELEMENTS = 1 << 18  # of all inputs and outputs of a rank; a larger entry carries no self-test
 DEEPEST_EXPRESSION = 20000  # Python frames: expressions are walked recursively
+
+_KERNELS = Cache()  # for all entries, targets and builds of this process
 
 Report = Callable[[str], None]
 
@@ -46,13 +51,15 @@ def build(
     options: Mapping[str, Any] | None = None,
     targets: str = DEFAULT_TARGETS,
     contract: bool = False,
+    overlap: bool = True,
     progress: Report | None = None,
 ) -> Path:
     """Compile `app` for `ranks` ranks into the bundle `path`, and return that path.
 
     `app`: a built-in app's name, a Python file, a module, a callable of (rank, size) that returns arrays, or a dict
     of pytato arrays. `targets`: comma-separated, the first is the one `inspect` shows. `contract=True` lets the device
-    compiler fuse multiplications and additions. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
+    compiler fuse multiplications and additions. `overlap=False` never launches a kernel in two halves, of which the
+    first runs while messages travel. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
     """
     say = progress or (lambda text: None)
     if ranks < 1:
@@ -70,7 +77,7 @@ def build(
     view = _view(found, ranks, opt, data, traced)
     docs = {name: function.__doc__ or "" for name, function in found.entries.items()}
     head = {"app": found.name, "doc": found.doc, "options": recorded(found, opt)}
-    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view)
+    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view, overlap)
     say(f"wrote {path}")
     return Path(path)
 
@@ -85,17 +92,19 @@ def assemble(
     say: Report = lambda text: None,
     plan: plan_data.Plan | None = None,
     view: Drawn | None = None,
+    overlap: bool = True,
 ) -> str:
     """Everything after tracing: check, partition, emit and prove every entry, and write the bundle."""
     carries = {name: plan.carried(name) if plan else {} for name in traced}
     traced = {name: dataclasses.replace(t, programs=owned(t.programs, carries[name])) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
     entries = {
-        name: _entry(name, docs.get(name, ""), t, targets, contract, say, on_device, carries[name])
+        name: _entry(name, docs.get(name, ""), t, targets, contract, overlap, say, on_device, carries[name])
         for name, t in traced.items()
     }
     ranks = next(iter(traced.values())).programs.size
     facts = {"format": fmt.FORMAT, "abi": fmt.ABI, "ranks": ranks, "provenance": provenance(), "contract": contract}
+    facts["overlap"] = overlap
     facts["plan"] = plan_data.to_json(plan) if plan else None
     return bundle.write(path, {**head, **facts}, entries, targets, view)
 
@@ -119,6 +128,7 @@ def _entry(
     traced: Traced,
     targets: Sequence[Target],
     contract: bool,
+    overlap: bool,
     say: Report,
     on_device: frozenset[str],
     carry: Mapping[str, str],
@@ -127,16 +137,16 @@ def _entry(
     dump.write(1, f"{name}-programs", dump.programs_text(programs))
     check(programs)
     say(f"{name}: rewriting")
-    tests = _tests(traced)
+    tests = _tests(traced, say)
     programs = rewritten(programs)
     say(f"{name}: partitioning")
     partitions = [resolved(part) for part in partition(programs)]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
+    together = [joined(part) for part in partitions]
     emitted: dict[str, list[Emitted]] = {}
-    cache = opencl.Cache()
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
-        emitted[target.name] = [emit(p, programs.size, target, contract, on_device, cache) for p in partitions]
+        emitted[target.name] = emit(together, target, contract, overlap, on_device, _KERNELS)
         schedules = [e.schedule for e in emitted[target.name]]
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))
@@ -145,12 +155,18 @@ def _entry(
     return bundle.EntryParts(doc, dataclasses.replace(traced, programs=programs), emitted, on_device, tests)
 
 
-def _tests(traced: Traced) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:
+def _tests(traced: Traced, say: Report) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:
     """Inputs (defaults, or random numbers) and what the interpreter makes of them, where that is little data."""
     if any(_elements(program) > SELFTEST_ELEMENTS for program in traced.programs.ranks):
         return []
     inputs = [_test_inputs(program, traced, rank) for rank, program in enumerate(traced.programs.ranks)]
-    results = interpret.run(traced.programs, inputs)
+    try:
+        results = interpret.run(traced.programs, inputs)
+    except NoDevice as error:
+        say(f"{traced.programs.entry}: the bundle has no self-test: {error}")
+        return []
+    except CallError as error:
+        raise AppError(f"entry {traced.programs.entry!r}, {error}") from error
     return list(zip(inputs, results, strict=True))
 
 

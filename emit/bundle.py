@@ -82,9 +82,6 @@ def _needs_fp64(store: _Store) -> bool:
 
 def _entry(store: _Store, parts: EntryParts) -> dict[str, Any]:
     programs = parts.traced.programs
-    for program in programs.ranks:
-        for key, array in program.constants.items():
-            store.arrays[f"arrays/{key}"] = array
     schedules, drivers = {}, {}
     for target, ranks in parts.emitted.items():
         schedules[target] = [store.text("schedules", _json(sch.to_json(e.schedule))) for e in ranks]
@@ -92,6 +89,8 @@ def _entry(store: _Store, parts: EntryParts) -> dict[str, Any]:
         for emitted in ranks:
             for key, text in emitted.sources.items():
                 store.texts[f"kernels/{key}"] = text
+            for key, array in emitted.constants.items():
+                store.arrays[f"arrays/{key}"] = array
     return {
         "doc": parts.doc,
         "inputs": _inputs(store, parts),

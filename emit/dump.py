@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from aotato.emit.nest import Accumulate, Kernel, Nest
+from aotato.emit.nest import Accumulate, Call, Kernel, Nest
 from aotato.frontend import ir
 from aotato.frontend.parts import Message, Partition
 from aotato.frontend.text import dumps
@@ -46,18 +46,20 @@ def _parcels(message: Message, sent: bool) -> str:
     return ", ".join(f"{p.sent if sent else p.received} (tag {p.tag})" for p in message.parcels)
 
 
-def kernels_text(kernels: Sequence[Kernel]) -> str:
+def kernels_text(kernels: Sequence[Kernel | Call]) -> str:
     return "\n".join(map(kernel_text, kernels))
 
 
-def kernel_text(kernel: Kernel) -> str:
+def kernel_text(kernel: Kernel | Call) -> str:
+    if isinstance(kernel, Call):
+        return f"call {kernel.name}: reads {', '.join(kernel.reads) or 'nothing'}; makes {', '.join(kernel.writes)}\n"
     head = f"kernel {kernel.name}: reads {', '.join(kernel.reads) or 'nothing'}; makes {', '.join(kernel.writes)}\n"
     return head + "".join(map(_nest_text, kernel.nests))
 
 
 def _nest_text(nest: Nest) -> str:
-    who = "work-group" if nest.grouped else "work-item"
-    lines = [f"  a {who} for each of [{', '.join(map(str, nest.shape))}]"]
+    who = f"a few work-items ({nest.share})" if nest.share else "a work-item"
+    lines = [f"  {who} for each of [{', '.join(map(str, nest.shape))}]"]
     for loop in nest.loops:
         inside = f" in {', '.join(loop.parents)}" if loop.parents else ""
         lines.append(f"    for {loop.name} in {loop.lower}..{loop.upper}{inside}")

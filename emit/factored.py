@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import pymbolic.primitives as prim
 
 from aotato.emit.axes import LONGEST_UNROLLED, batch_axes
-from aotato.emit.body import GROUPED_RESULTS, GROUPED_TERMS
 from aotato.emit.classes import classes
 from aotato.emit.contraction import LARGEST, Factor, Problem, Sum, cheapest
+from aotato.emit.groups import FEW, LONG
 from aotato.emit.moves import named, normal
 from aotato.emit.products import Axes, Cut, Product, is_product, lengths, product
 from aotato.emit.runs import Runs
@@ -57,16 +57,12 @@ def factored(programs: ir.Programs) -> ir.Programs:
 
 
 def _class(programs: Sequence[ir.Program]) -> list[ir.Program]:
-    found = _Class([_Rank(program, Runs(program), _batch(program)) for program in programs])
+    batches = batch_axes(programs)
+    found = _Class([_Rank(p, Runs(p), batch) for p, batch in zip(programs, batches, strict=True)])
     for name in programs[0].arrays:
         for rank, node in zip(found.ranks, _nodes(found, name), strict=True):
             rank.arrays[name] = node
     return [dataclasses.replace(rank.program, arrays=rank.arrays) for rank in found.ranks]
-
-
-def _batch(program: ir.Program) -> dict[str, int]:
-    results = (output.array for output in program.outputs)
-    return batch_axes(program, [name for name in results if isinstance(program.arrays[name], ir.Lambda)])
 
 
 def _nodes(found: _Class, name: str) -> Sequence[ir.Node]:
@@ -158,7 +154,7 @@ def _problem(found: _Class, name: str, products: Sequence[Product]) -> Problem:
 
     factors = [Factor(sum(map(ex.flops, given)) + len(given) - 1, axes) for axes, given in first.factors]
     grouped = any(
-        math.prod(one.reduced.values()) >= GROUPED_TERMS and ir.size(one.shape) <= GROUPED_RESULTS for one in products
+        math.prod(one.reduced.values()) >= LONG and ir.size(one.shape) <= FEW for one in products
     )
     nested = batch is not None or not grouped  # a work-group shares the terms of one loop
     return Problem(factors, frozenset(first.own), frozenset(first.reduced), extents, apart, nested)

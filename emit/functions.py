@@ -54,6 +54,8 @@ _FLOAT = {
 _BOTH = {
     "div": "return a / b;",  # of operands known to be non-negative and positive
     "rem": "return a % b;",
+    "raised": "return a < 0 ? a + b : a;",  # the remainder of an index at most b outside on one side
+    "lowered": "return a >= b ? a - b : a;",
 }
 # As numpy: a NaN on either side is the result
 _MINMAX = {
@@ -103,7 +105,7 @@ class CFunction(lp.ScalarCallable):
 
 
 def binary(op: str, dtype: np.dtype[Any]) -> CFunction:
-    """floordiv, mod, pow, min, max, div or rem of two `dtype` values; of complex ones, see `complex_functions`."""
+    """floordiv, mod, pow, min, max or one of `_BOTH`, of two `dtype` values; complex: see `complex_functions`."""
     if dtype.kind == "c":
         name, result, definition = complex_functions.binary(op, dtype)
         return CFunction(name, (dtype.name, dtype.name), result, definition)
@@ -173,6 +175,19 @@ def to_half() -> CFunction:
     )
     text = f"static inline ushort aot_to_half(float a) {{ {body} }}"
     return CFunction("aot_to_half", ("float32",), "uint16", text)
+
+
+def double_to_half() -> CFunction:
+    """The same from a double: by way of a float it would be rounded twice."""
+    body = (
+        "ulong b = as_ulong(a), s = b >> 48 & 0x8000, m = b & 0x7fffffffffffffff; "
+        "if (m > 0x7ff0000000000000) return s | 0x7e00; "
+        "if (m >= 0x40effe0000000000) return s | 0x7c00; "
+        "if (m < 0x3f10000000000000) return s | (ulong)rint(as_double(m) * 0x1p24); "
+        "return s | (m - 0x3f00000000000000 + 0x1ffffffffff + (m >> 42 & 1)) >> 42;"
+    )
+    text = f"static inline ushort aot_double_to_half(double a) {{ {body} }}"
+    return CFunction("aot_double_to_half", ("float64",), "uint16", text)
 
 
 def _definition(name: str, ctype: str, result: str, parameters: str, body: str) -> str:

@@ -1,24 +1,27 @@
 """Which arrays of a part get memory, and which kernels compute them.
 
 Elementwise arrays are inlined into their readers, stored ones too. A reduction is inlined where one reader reads it at
-its own index; otherwise it gets memory and a level of its own, and so does what it is inlined into. What feeds messages
-and reductions over ranks comes first.
+its own index; otherwise it gets memory and a level of its own, and so does what it is inlined into. What a call reads
+and makes is in memory. What feeds messages and reductions over ranks comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
-from aotato.emit.axes import batch_axes
-from aotato.emit.nest import Kernel, Nest
+from aotato.emit.groups import large
+from aotato.emit.joined import Joined, send_names
+from aotato.emit.nest import Accumulate, Call, Kernel, Nest
+from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
-from aotato.frontend.parts import Part, Partition
+from aotato.frontend.parts import Part
 
+FEWEST_OF_A_SCHEME = 4  # arrays of a part; with more, work-items of a block have more in common than products
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
 
@@ -29,7 +32,7 @@ _Read = tuple[str, tuple[ex.Expr, ...], bool]  # reader, index, whether inside a
 class Fused:
     """The kernels of a rank in launch order, and the arrays that live only inside one part."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel | Call, ...]
     temporaries: tuple[str, ...]  # materialised inside a part, in order
 
 
@@ -42,51 +45,64 @@ class _PartPlan:
     stores: tuple[str, ...]
     materialised: tuple[str, ...]
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
+    each: bool = False  # a kernel for every array
 
 
-def fuse(partition: Partition, local_bytes: int = 0) -> Fused:
+def fuse(joined: Joined, batch: Mapping[str, int], target: Target, inline: bool = True) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
-    `local_bytes` of local memory allow kernels over blocks of elements; 0 switches them off.
+    `batch` is the rank's row of `axes.batch_axes`: kernels over blocks of elements; without, array by array.
+    Without `inline`, every array gets memory and a kernel of its own.
     """
-    program = partition.program
-    batch = batch_axes(program, [output.array for output in program.outputs if _computed(program, output.array)])
-    stored: set[str] = set()
-    kernels: list[Kernel] = []
+    partition = joined.partition
+    stored = {joint.array for joint in joined.joints if not joint.outgoing}
+    kernels: list[Kernel | Call] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        plan, made = _part(partition, part, frozenset(stored), batch, local_bytes)
+        made: Sequence[Kernel | Call]
+        if inline:
+            plan, made = _part(joined, part, frozenset(stored), batch, target)
+        else:
+            plan = _apart(joined, part, frozenset(stored))
+            made = _kernels(partition.program, plan, frozenset(stored))
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
     return Fused(tuple(kernels), tuple(temporaries))
 
 
-def _computed(program: ir.Program, name: str) -> bool:
-    return isinstance(program.arrays[name], ir.Lambda)
-
-
 def _part(
-    partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
-) -> tuple[_PartPlan, list[Kernel]]:
-    """The part over blocks of elements where it has a batch axis and fits local memory; else array by array."""
-    program = partition.program
-    if local_bytes and batch and part.stores and all(name in batch for name in part.stores):
-        plan = _plan(partition, part, stored, batch)
-        kernels = _block_kernels(program, plan, stored, batch, local_bytes)
-        if kernels is not None:
-            return plan, kernels
-    plan = _plan(partition, part, stored, {})
+    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
+) -> tuple[_PartPlan, Sequence[Kernel | Call]]:
+    """The part over blocks of elements where that has a use and fits local memory; else array by array."""
+    program = joined.partition.program
+    computed = ir.computed_below(program, _roots(joined, part)[1], stored)
+    called = any(isinstance(program.arrays[name], ir.LoopyCall) for name in computed)
+    if batch and part.stores and all(name in batch for name in part.stores) and not called:
+        plan = _plan(joined, part, stored, batch)
+        kernels = _block_kernels(program, plan, stored, batch, target)
+        if kernels is not None and blocks.sharing(program, kernels):
+            plain = _products(joined, part, stored, plan)
+            return plain if plain is not None and len(plain[1]) <= len(kernels) else (plan, kernels)
+    plan = _plan(joined, part, stored, {})
     return plan, _kernels(program, plan, stored)
 
 
-def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
-    program = partition.program
-    sent = [parcel.sent for message in part.sends for parcel in message.parcels]
-    reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
-    urgent = tuple(dict.fromkeys([*sent, *reduced]))
-    roots = dict.fromkeys([*urgent, *part.stores])
-    closure = frozenset(ir.lambdas_below(program, roots, stored))
+def _products(
+    joined: Joined, part: Part, stored: frozenset[str], plan: _PartPlan
+) -> tuple[_PartPlan, Sequence[Kernel | Call]] | None:
+    """The part array by array, where it is little more than products of large matrices."""
+    if len(plan.level) > FEWEST_OF_A_SCHEME:
+        return None
+    other = _plan(joined, part, stored, {})
+    kernels = _kernels(joined.partition.program, other, stored)
+    nests = (nest for kernel in kernels if isinstance(kernel, Kernel) for nest in kernel.nests)
+    return (other, kernels) if any(map(large, nests)) else None
+
+
+def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
+    program, (urgent, roots) = joined.partition.program, _roots(joined, part)
+    closure = frozenset(ir.computed_below(program, roots, stored))
     readers = _readers(program, closure, roots)
     if batch:
         materialised, level = crossing.storage(program, closure, tuple(roots), part.stores, batch)
@@ -94,6 +110,25 @@ def _plan(partition: Partition, part: Part, stored: frozenset[str], batch: Mappi
     costly = _costly(program, closure, readers, roots)
     materialised = tuple(name for name in costly if name not in part.stores)
     return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, frozenset(costly)))
+
+
+def _roots(joined: Joined, part: Part) -> tuple[tuple[str, ...], dict[str, None]]:
+    """What leaves the part in messages and reductions; and that with what it stores."""
+    program, together = joined.partition.program, send_names(joined.joints)
+    names = [(message.batch, parcel.sent) for message in part.sends for parcel in message.parcels]
+    sent = [together.get(key, key[1]) for key in names]
+    reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
+    urgent = tuple(dict.fromkeys([*sent, *reduced]))
+    return urgent, dict.fromkeys([*urgent, *part.stores])
+
+
+def _apart(joined: Joined, part: Part, stored: frozenset[str]) -> _PartPlan:
+    """Every array in memory."""
+    program, (urgent, roots) = joined.partition.program, _roots(joined, part)
+    closure = frozenset(ir.computed_below(program, roots, stored))
+    materialised = tuple(name for name in program.arrays if name in closure and name not in part.stores)
+    level = _levels(program, closure, closure)
+    return _PartPlan(part, urgent, part.stores, materialised, level, each=True)
 
 
 def _readers(
@@ -127,7 +162,12 @@ def _costly(
     found = []
     weight: dict[str, int] = {}  # expression nodes with elementwise operands written out
     reducing: set[str] = set()  # whoever computes them anew repeats a reduction
+    calls = {name: node for name, node in program.of_type(ir.LoopyCall) if name in closure}
+    passed = {operand for call in calls.values() for operand in call.operands}
     for name, node in program.arrays.items():
+        if name in calls or (name in closure and name in passed):
+            found.append(name)
+            continue
         if name not in closure or not isinstance(node, ir.Lambda):
             continue
         below = (weight.get(node.operands[position], 0) for position, _ in ex.reads(node.expr))
@@ -162,7 +202,7 @@ def _levels(program: ir.Program, closure: frozenset[str], costly: frozenset[str]
     return level
 
 
-def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> list[Kernel]:
+def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> list[Kernel | Call]:
     """Urgent levels first, then the rest; a level's results share one launch."""
     first = _feeding(program, plan.urgent, plan)
     rest = [name for name in (*plan.materialised, *plan.stores) if name not in first]
@@ -172,7 +212,7 @@ def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> li
 
 
 def _block_kernels(
-    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], local_bytes: int
+    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
 ) -> list[Kernel] | None:
     """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
     own = {*plan.materialised, *plan.stores}
@@ -190,7 +230,7 @@ def _block_kernels(
             if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
-                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), local_bytes)
+                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), target)
                 if made is None:
                     return None
                 kernels.append(made)
@@ -207,26 +247,55 @@ def _feeding(program: ir.Program, urgent: tuple[str, ...], plan: _PartPlan) -> d
     for name in reversed(list(program.arrays)):
         if name in needed and name in plan.level:
             needed.update(ir.operands(program.arrays[name]))
+    called = {_call_key(program, name) for name in needed}
+    needed |= {name for name in plan.level if _call_key(program, name) in called}
     return {name: None for name in (*plan.materialised, *plan.stores) if name in needed}
+
+
+def _call_key(program: ir.Program, name: str) -> tuple[str, ...]:
+    """The same for all results of a call; the name itself for other arrays."""
+    node = program.arrays[name]
+    return (node.kernel, *node.operands) if isinstance(node, ir.LoopyCall) else (name,)
 
 
 def _by_level(
     program: ir.Program, plan: _PartPlan, names: tuple[str, ...], stored: frozenset[str], label: str
-) -> list[Kernel]:
+) -> list[Kernel | Call]:
     """A kernel per level; arrays that are in memory already (sent as they are) are packed with the first."""
     own = {*plan.materialised, *plan.stores}
-    kernels = []
+    kernels: list[Kernel | Call] = []
     ready = set(stored)
+    calls = [name for name in names if name in plan.level and not isinstance(program.arrays[name], ir.Lambda)]
     # A sent array that is read, not computed, can be packed at any level: with the last, beside computed ones
-    top = max((plan.level[name] for name in names if name in plan.level), default=0)
+    top = max((plan.level[name] + (name in calls and name in plan.urgent) for name in names if name in plan.level),
+              default=0)
+    at = {name: plan.level.get(name, top) for name in names} | dict.fromkeys(calls, top)
     for level in range(top + 1):
-        chosen = tuple(name for name in names if plan.level.get(name, top) == level)
-        # Zero-size arrays have no element to compute
-        if any(ir.size(program.arrays[name].shape) for name in chosen):
-            in_memory = _in_memory(program, frozenset(ready))
-            kernels.extend(_kernels_of(program, plan.part.number, chosen, in_memory, label))
-        ready.update(name for name in chosen if name in own)
+        made = tuple(name for name in calls if plan.level[name] == level)
+        kernels.extend(_calls(program, plan.part.number, made))
+        chosen = tuple(n for n in names if at[n] == level and (n not in calls or n in plan.urgent))
+        for group in [(name,) for name in chosen] if plan.each else [chosen]:
+            # Zero-size arrays have no element to compute
+            if any(ir.size(program.arrays[name].shape) for name in group):
+                in_memory = _in_memory(program, frozenset(ready))
+                kernels.extend(_kernels_of(program, plan.part.number, group, in_memory, label))
+        ready.update(name for name in (*made, *chosen) if name in own)
     return kernels
+
+
+def _calls(program: ir.Program, part: int, names: tuple[str, ...]) -> list[Call]:
+    """The calls that make arrays `names`, each once."""
+    made: dict[tuple[str, ...], dict[str, str]] = {}
+    for name in names:
+        node = program.arrays[name]
+        assert isinstance(node, ir.LoopyCall)
+        made.setdefault(_call_key(program, name), {})[node.result] = name
+    calls = []
+    for (digest, *operands), results in made.items():
+        kernel = program.kernels[digest]
+        arrays = tuple(results.get(argument.name, "") for argument in kernel.results)
+        calls.append(Call(f"{program.entry}_{part}_{kernel.name}", part, kernel, tuple(operands), arrays))
+    return calls
 
 
 def _in_memory(program: ir.Program, ready: frozenset[str]) -> Callable[[str], bool]:
@@ -240,16 +309,19 @@ def _kernels_of(
     in_memory: Callable[[str], bool],
     label: str,
 ) -> list[Kernel]:
-    """One kernel for all nests that synchronise nothing, and one for each number of work-groups that do.
+    """One kernel for all nests that synchronise nothing, and one for each nest that does.
 
     Barriers then stand under no condition on the group; PoCL 3.0 loses stores around such conditions.
     """
-    sharing: dict[int, list[Nest]] = {}
+    alone: list[list[Nest]] = []
+    together: list[Nest] = []
     for shape in dict.fromkeys(program.arrays[name].shape for name in names):
         mine = tuple(name for name in names if program.arrays[name].shape == shape)
-        if ir.size(shape):
-            nest = body.nest(program, mine, in_memory)
-            sharing.setdefault(ir.size(shape) if nest.grouped else 0, []).append(nest)
+        for nest in _nests(program, mine, in_memory) if ir.size(shape) else ():
+            if nest.share:
+                alone.append([nest])
+            else:
+                together.append(nest)
     return [
         Kernel(
             f"{program.entry}_{part}_{label}",
@@ -258,5 +330,16 @@ def _kernels_of(
             tuple(dict.fromkeys(name for nest in nests for name in body.arrays_read(nest))),
             tuple(store.array for nest in nests for store in nest.stores),
         )
-        for nests in sharing.values()
+        for nests in (*([together] if together else []), *alone)
     ]
+
+
+def _nests(program: ir.Program, names: tuple[str, ...], in_memory: Callable[[str], bool]) -> list[Nest]:
+    """One nest for arrays of one shape, and one for each that is a matrix product."""
+    whole = body.nest(program, names, in_memory)
+    if len(names) == 1 or sum(isinstance(s, Accumulate) for s in whole.statements) < 2:
+        return [whole]
+    each = {name: body.nest(program, (name,), in_memory) for name in names}
+    rest = tuple(name for name in names if each[name].share != "product")
+    products = [nest for nest in each.values() if nest.share == "product"]
+    return [*([body.nest(program, rest, in_memory)] if rest else []), *products] if products else [whole]

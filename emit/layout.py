@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aotato.emit.fuse import Fused
+from aotato.emit.joined import Joined, Joint
 from aotato.emit.names import Place
 from aotato.frontend import ir
 from aotato.frontend.parts import Message, Partition
@@ -25,17 +26,19 @@ class Layout:
     reductions: tuple[sch.Reduction, ...]
 
 
-def lay_out(partition: Partition, fused: Fused, on_device: frozenset[str]) -> Layout:
+def lay_out(joined: Joined, fused: Fused, on_device: frozenset[str]) -> Layout:
     """`on_device`: paths of 0-dimensional inputs that stay in device memory; others are passed by value."""
-    program = partition.program
+    partition, program = joined.partition, joined.partition.program
     buffers: dict[str, sch.Buffer] = {}
     home: dict[str, Place] = {}
     packed: dict[tuple[int, str], list[Place]] = {}
     outgoing = [_message(program, m, True, buffers, home, packed) for part in partition.parts for m in part.sends]
     incoming = [_message(program, m, False, buffers, home, packed) for m in partition.recvs]
+    for joint in joined.joints:
+        _join(joint, outgoing if joint.outgoing else incoming, buffers, home, packed)
     reductions = _reductions(partition, buffers, home, packed)
     for name, node in program.arrays.items():
-        place = _home(partition, fused, name, node, on_device)
+        place = home.get(name) or _home(partition, fused, name, node, on_device)
         if place is not None:
             home[name] = place
             buffers.setdefault(place.buffer, _buffer(program, place.buffer, name, node))
@@ -48,6 +51,30 @@ def lay_out(partition: Partition, fused: Fused, on_device: frozenset[str]) -> La
     )
 
 
+def _join(
+    joint: Joint,
+    messages: list[sch.Message],
+    buffers: dict[str, sch.Buffer],
+    home: dict[str, Place],
+    packed: dict[tuple[int, str], list[Place]],
+) -> None:
+    """Put the messages of a joint behind each other into a buffer of its own."""
+    offset, own = 0, {m.parcels[0].array: m.buffer for m in messages if m.batch == joint.batch}
+    for piece in joint.pieces:
+        place = Place(joint.buffer, offset)
+        buffers[own[piece]] = replace(buffers[own[piece]], offset=offset, inside=joint.buffer)
+        if joint.outgoing:
+            del packed[joint.batch, piece]
+        else:
+            home[piece] = place
+        offset += buffers[own[piece]].nbytes
+    buffers[joint.buffer] = sch.Buffer(joint.buffer, "joint", offset)
+    if joint.outgoing:
+        packed[joint.batch, joint.array] = [Place(joint.buffer)]
+    else:
+        home[joint.array] = Place(joint.buffer)
+
+
 def _home(
     partition: Partition, fused: Fused, name: str, node: ir.Node, on_device: frozenset[str]
 ) -> Place | None:
@@ -58,7 +85,7 @@ def _home(
             return Place(f"const:{node.digest[:16]}")
         case ir.Recv() | ir.Allreduce():
             return None  # laid out with its message or reduction
-        case ir.Lambda():
+        case ir.Lambda() | ir.LoopyCall():
             path = next((output.path for output in partition.program.outputs if output.array == name), None)
             if path is not None:
                 return Place(f"output:{path}")

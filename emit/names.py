@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import loopy as lp
 import numpy as np
 
+from aotato.emit.parameters import Parameter
 from aotato.frontend import ir
 
 
@@ -60,13 +61,14 @@ class Arguments:
     def table(self) -> tuple[tuple[str, str, str, int], ...]:
         return tuple(self.names)
 
-    def loopy(self) -> list[Any]:
-        """Flat arrays of unstated size: indices are ours to keep in range."""
-        found: list[Any] = []
-        for (_, dtype, mode, _), name in self.names.items():
-            if mode == "v":
-                found.append(lp.ValueArg(name, np.dtype(dtype)))
-            else:
-                access = {"is_input": mode == "r", "is_output": mode == "w"}
-                found.append(lp.GlobalArg(name, np.dtype(dtype), shape=None, strides=(1,), **access))
-        return found
+
+def loopy_arguments(table: Sequence[tuple[str, str, str, int]], parameters: Sequence[Parameter]) -> list[Any]:
+    """Flat arrays of unstated size, in the order of `table`: indices are ours to keep in range."""
+    found: list[Any] = []
+    for number, (_, dtype, mode, _) in enumerate(table):
+        if mode == "v":
+            found.append(lp.ValueArg(f"a{number}", np.dtype(dtype)))
+        else:
+            access = {"is_input": mode == "r", "is_output": mode == "w"}
+            found.append(lp.GlobalArg(f"a{number}", np.dtype(dtype), shape=None, strides=(1,), **access))
+    return found + [lp.ValueArg(p.name, np.dtype(p.dtype)) for p in parameters]

@@ -20,6 +20,7 @@ SETTINGS = (
     Option("ranks", int, 1, doc="MPI ranks that will run the bundle"),
     Option("targets", str, "cpu,gpu", doc="kinds of device, separated by commas; `aotato inspect` shows the first"),
     Option("contract", bool, False, doc="on: the device may fuse a*b + c, with one rounding"),
+    Option("overlap", bool, True, doc="off: no kernel is launched in two halves to run while messages travel"),
 )
 DEFAULTS = {option.name: option.default for option in SETTINGS}
 MISTAKES = (AppError, TargetError)
@@ -37,6 +38,7 @@ class Order:
     ranks: int
     targets: str
     contract: bool
+    overlap: bool
     options: Mapping[str, str]  # as given: the process that builds converts them in the same way
     loader: tuple[str, ...]  # arguments of aotato-run for `scons ... run`
     identity: str  # text that differs where the bundle may, but for the contents of `files`
@@ -50,7 +52,7 @@ class Order:
     def text(self) -> str:
         """The arguments of `aotato.build` as JSON, for `python -m aotato.emit`."""
         return json.dumps({"app": self.app, "ranks": self.ranks, "targets": self.targets, "contract": self.contract,
-                           "options": dict(self.options)})
+                           "overlap": self.overlap, "options": dict(self.options)})
 
 
 def bundle_path(app: str) -> str:
@@ -79,11 +81,12 @@ def read(pairs: Pairs, for_loader: Pairs = (), goals: Sequence[str] = ()) -> Ord
     _check_names(app, own)
     values = options(app, own)
     ranks, contract = _ranks(given.get("ranks", "1")), _switch("contract", given.get("contract", "off"))
+    overlap = _switch("overlap", given.get("overlap", "on"))
     targets = given.get("targets", DEFAULTS["targets"])
     chosen(targets)
     identity = {"app": app.name, "ranks": ranks, "targets": targets, "contract": contract,
-                "options": recorded(app, values), "versions": sources.versions()}
-    return Order(given["app"], app.name, ranks, targets, contract, own, _loader_arguments(app, for_loader),
+                "overlap": overlap, "options": recorded(app, values), "versions": sources.versions()}
+    return Order(given["app"], app.name, ranks, targets, contract, overlap, own, _loader_arguments(app, for_loader),
                  json.dumps(identity, sort_keys=True), tuple(sources.files(app, values)))
 
 

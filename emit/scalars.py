@@ -8,14 +8,18 @@ import numpy as np
 import pymbolic.primitives as prim
 from loopy.symbolic import TypeCast
 
-from aotato.emit import complex_functions, functions, ranges
+from aotato.emit import complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
 from aotato.emit.body import elements, explicit_dtype
+from aotato.emit.nest import Block, array_of, is_local
+from aotato.emit.slots import kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 _BINARY = {prim.FloorDiv: "floordiv", prim.Remainder: "mod"}
+IN_BLOCK = -1  # the axis of an element's number within its block
 _MINMAX = {prim.Min: "min", prim.Max: "max"}
+_WIDENING = (prim.Sum, prim.Product, prim.LeftShift)
 
 
 class Scalars:
@@ -26,12 +30,13 @@ class Scalars:
         self.dtypes: dict[str, np.dtype[Any]] = {}  # of the nest's values
         self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
         self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
+        self.places: dict[int, tuple[ex.Expr, frozenset[str]]] = {}  # own indices that the nest has placed itself
 
     def value_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype that a value has in registers."""
         if dtype.kind == "c":
             self.out.complex = True
-        return np.dtype({"bool": "uint8", "float16": "float32"}.get(dtype.name, dtype.name))
+        return kept_dtype(dtype)
 
     def written(self, expr: ex.Expr) -> tuple[ex.Expr, frozenset[str]]:
         """`expr` for loopy, and the instructions it must come after."""
@@ -40,14 +45,14 @@ class Scalars:
 
     def stored(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
         """`expr` as memory keeps it."""
-        return self._call(functions.to_half(), expr) if dtype == np.float16 else expr
+        return self.call(functions.to_half(), expr) if dtype == np.float16 else expr
 
     def neutral(self, op: str, dtype: np.dtype[Any]) -> ex.Expr:
         kept = self.value_dtype(dtype)
         if op in ("min", "max"):
             if kept.kind == "c":
                 end = np.zeros((), kept).real.dtype.type(np.inf if op == "min" else -np.inf)
-                return self._call(functions.complex_number(kept), end, end)
+                return self.call(functions.complex_number(kept), end, end)
             if kept.kind == "f":
                 return kept.type(np.inf if op == "min" else -np.inf)
             info = np.iinfo(kept)
@@ -57,30 +62,34 @@ class Scalars:
     def join(self, op: str, dtype: np.dtype[Any], a: ex.Expr, b: ex.Expr) -> ex.Expr:
         match op:
             case "sum" | "product" if dtype.kind == "c":
-                return self._call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
+                return self.call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
             case "sum":
                 return self._wrapped(prim.Sum((a, b)), dtype)
             case "product":
                 return self._wrapped(prim.Product((a, b)), dtype)
             case "min" | "max":
-                return self._call(functions.binary(op, self.value_dtype(dtype)), a, b)
+                return self.call(functions.binary(op, self.value_dtype(dtype)), a, b)
             case "any":
                 return TypeCast(np.uint8, prim.LogicalOr((a, b)))
             case "all":
                 return TypeCast(np.uint8, prim.LogicalAnd((a, b)))
         raise AssertionError(f"unknown reduction {op}")
 
-    def _dtype(self, expr: ex.Expr) -> np.dtype[Any]:
+    def least(self, a: ex.Expr, b: ex.Expr) -> ex.Expr:
+        """The smaller of two indices."""
+        return self.call(functions.binary("min", np.dtype(self.out.index_dtype)), a, b)
+
+    def dtype(self, expr: ex.Expr) -> np.dtype[Any]:
         return explicit_dtype(expr, self.program, self.dtypes.get)
 
-    def _call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
+    def call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
         self.out.functions[function.name] = function
         return prim.Variable(function.name)(*arguments)
 
     def _wrapped(self, expr: ex.Expr, dtype: np.dtype[Any]) -> ex.Expr:
         """C computes narrow integers as int and half floats as float; numpy rounds each result to its own width."""
         if dtype == np.float16:
-            return self._call(functions.from_half(), self._call(functions.to_half(), expr))
+            return self.call(functions.from_half(), self.call(functions.to_half(), expr))
         return TypeCast(dtype, expr) if dtype.kind in "iu" and dtype.itemsize < 4 else expr
 
     def _value(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
@@ -88,7 +97,7 @@ class Scalars:
             return self._variable(expr.name, after)
         if isinstance(expr, np.complexfloating) and not np.isfinite(expr):
             # loopy's literal would be `real + imag * I`, in which an infinity makes NaNs
-            return self._call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
+            return self.call(functions.complex_number(expr.dtype), _literal(expr.real), _literal(expr.imag))
         if ex.is_leaf(expr):
             return _literal(expr)
         if isinstance(expr, prim.Subscript):
@@ -103,137 +112,155 @@ class Scalars:
     def _variable(self, name: str, after: set[str]) -> ex.Expr:
         if name in self.nest.written:
             after |= self.nest.written[name]
-            return prim.Variable(self.nest.name(name))
+            return self.nest.cell(self.nest.name(name)) if name not in self.nest.cells else self.nest.cells[name]
         if name in self.indices:
             return self.indices[name]
         return self._own(int(name[1:]), after)
 
     def _own(self, axis: int, after: set[str]) -> ex.Expr:
-        """The nest's own index along an axis, from the flat position, computed once."""
+        """The nest's own index along an axis, computed once."""
         shape = self.nest.spec.shape
-        if len(shape) == 1:
+        if axis in self.places:
+            place, made = self.places[axis]
+            after |= made
+            return place
+        if len(shape) == 1 and not self.out.block:
             return self.nest.position
         if axis not in self.own:
-            stride = ir.size(shape[axis + 1 :])
-            flat = self.nest.position
-            value = prim.FloorDiv(flat, stride) if stride > 1 else flat
-            value = prim.Remainder(value, shape[axis]) if axis else value
-            name = self.nest.name(f"x{axis}")
+            before: set[str] = set()
+            if self.out.block:
+                space = self.nest.space
+                value = space.nodes[axis - 1] if axis > 0 else space.element
+                value = value if axis else self._in_mesh(self._own(IN_BLOCK, before))
+            else:
+                stride = ir.size(shape[axis + 1 :])
+                value = prim.FloorDiv(self.nest.position, stride) if stride > 1 else self.nest.position
+                value = prim.Remainder(value, shape[axis]) if axis else value
+            name = self.nest.name(f"x{axis}" if axis >= 0 else "e")
             self.nest.declare(name, self.out.index_dtype)
-            self.own[axis] = (name, self.nest.instruct(prim.Variable(name), value, (), frozenset()))
+            instruction = self.nest.instruct(prim.Variable(name), value, (), frozenset(before))
+            self.own[axis] = (name, instruction)
         name, instruction = self.own[axis]
         after.add(instruction)
         return prim.Variable(name)
 
+    def _in_mesh(self, in_block: ex.Expr) -> ex.Expr:
+        """The number of an element of the group's block. Lanes beyond the last element compute that one again.
+
+        They write what another one writes there too; no loop or barrier stands under a condition.
+        """
+        block: Block = self.out.block
+        own, last = prim.Variable("g") * block.size + in_block, block.elements - 1
+        value = prim.If(prim.Comparison(own, "<", last), own, last)
+        # Added where it is 0, too: both halves of a kernel then differ in numbers only
+        return value if block.first is None else prim.Sum((block.first, value))
+
     def _read(self, expr: prim.Subscript, after: set[str]) -> ex.Expr:
-        array = expr.aggregate.name
-        if array in self.out.local:
+        array = array_of(expr.aggregate.name)
+        if is_local(expr.aggregate.name):
             after |= self.out.local_written[array]
-            return prim.Subscript(prim.Variable(f"s_{array}"), (self.local_flat(array, expr.index_tuple, after),))
+            if array not in self.out.local:
+                return prim.Variable(self.out.kept[array, expr.index_tuple])
+            return self.local_cell(array, expr.index_tuple, after)
         argument, first, by_value = self.out.arguments.read(array)
         if by_value:
             half = self.program.arrays[array].dtype == np.float16
-            return self._call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
+            return self.call(functions.from_half(), prim.Variable(argument)) if half else prim.Variable(argument)
         flat = self.flat(self.program.arrays[array].shape, expr.index_tuple, after)
         value = prim.Subscript(prim.Variable(argument), (flat + first if first else flat,))
         half = self.program.arrays[array].dtype == np.float16
-        return self._call(functions.from_half(), value) if half else value
+        return self.call(functions.from_half(), value) if half else value
 
     def flat(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """The number of an element in C order. Trailing own indices are the nest's own position."""
+        """The number of an element in C order. Without a block, trailing own indices are the nest's position."""
         own = len(self.nest.spec.shape)
         first = len(shape) - own
-        if first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own):
+        same = first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own)
+        if same and not self.out.block and not self.places:
             terms = self._terms(shape, indices[:first], after)
             terms.append(self.nest.position)
         else:
             terms = self._terms(shape, indices, after)
         return 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
 
-    def local_flat(self, array: str, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """The place of an element of the group's own block in local memory: components, elements, lanes."""
-        block, axis, shape = self.out.block, self.out.local[array], self.program.arrays[array].shape
-        across = lanes(shape, axis)
-        short = tuple(a for a in range(len(shape)) if a != axis and a not in across)
-        extents = (*(shape[a] for a in short), block.size, *(shape[a] for a in across))
-        own = tuple(prim.Variable(f"_{i + 1}") for i in range(len(across)))
-        here = self.nest.spec.shape[1:] == extents[len(short) + 1 :]
-        whole = (*extents[: len(short)], ir.size(extents[len(short) :]))
+    def local_cell(self, array: str, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
+        """An element of the group's own block in local memory: components, elements, lanes."""
+        local, shape = self.out.local[array], self.program.arrays[array].shape
+        across = lanes(shape, local.axis)
+        short = tuple(a for a in range(len(shape)) if a != local.axis and a not in across)
+        whole = (*(shape[a] for a in short), self.out.block.size * local.stride)
         terms = self._terms(whole, (*(indices[a] for a in short), 0), after)
-        if here and tuple(indices[a] for a in across) == own:
-            terms.append(self.nest.place)
-        else:
-            element = self._value(prim.Variable("_0"), after) - block.size * prim.Variable(self.nest.group)
-            rest = self._terms(extents[len(short) + 1 :], tuple(indices[a] for a in across), after)
-            inner = ir.size(extents[len(short) + 1 :])
-            terms += [element if inner == 1 else prim.Product((inner, element)), *rest]
-        return terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+        element = self._own(IN_BLOCK, after)
+        terms.append(element if local.stride == 1 else prim.Product((local.stride, element)))
+        terms += self._terms(tuple(shape[a] for a in across), tuple(indices[a] for a in across), after)
+        flat = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
+        return prim.Subscript(prim.Variable(f"s{local.slot}"), (flat,))
 
     def _terms(self, shape: ir.Shape, indices: tuple[ex.Expr, ...], after: set[str]) -> list[ex.Expr]:
-        constant, terms = 0, []
-        for axis, index in enumerate(indices):
-            if shape[axis] == 1:
-                continue
-            stride = ir.size(shape[axis + 1 :])
-            value = self._value(index, after)
-            if isinstance(value, int):
-                constant += stride * value
-            else:
-                terms.append(value if stride == 1 else prim.Product((stride, value)))
+        long = [axis for axis in range(len(indices)) if shape[axis] != 1]
+        form = linear.place([ir.size(shape[axis + 1 :]) for axis in long], [indices[axis] for axis in long])
+        constant, terms = form.pop(1, 0), []
+        for term, factor in form.items():
+            value = self._value(term, after)
+            terms.append(value if factor == 1 else prim.Product((factor, value)))
         return [constant, *terms] if constant else terms
 
     def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
         name = expr.function.name
         arguments = [self._value(parameter, after) for parameter in expr.parameters]
-        dtype = self._dtype(expr.parameters[0])
+        dtype = self.dtype(expr.parameters[0])
         kept = self.value_dtype(dtype)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
-        result = self._call(function, *arguments)
+        result = self.call(function, *arguments)
         return result if name == "isnan" else self._wrapped(result, dtype)
 
     def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
-        value, source = self._value(expr.body, after), self._dtype(expr.body)
+        value, source = self._value(expr.body, after), self.dtype(expr.body)
         if source == expr.dtype:
             return value
         if source.kind == "c" and expr.dtype.kind == "b":
-            return self._call(functions.binary("ne", source), value, source.type(0))
+            return self.call(functions.binary("ne", source), value, source.type(0))
         if source.kind == "c" and expr.dtype.kind != "c":
-            value, source = self._call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
+            value, source = self.call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
             if source == expr.dtype:
                 return value
+        if expr.dtype == np.float16 and source == np.float64:
+            return self.call(functions.from_half(), self.call(functions.double_to_half(), value))
         if expr.dtype.kind == "b":
             return prim.If(prim.Comparison(value, "!=", _literal(source.type(0))), np.uint8(1), np.uint8(0))
         return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)
 
     def _operator(self, expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
-        dtype = self._dtype(expr)
+        dtype = self.dtype(expr)
         if isinstance(expr, prim.FloorDiv | prim.Remainder):
             return self._division(expr, dtype, parts)
         if isinstance(expr, prim.Min | prim.Max):
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
             return self._power(expr, dtype, parts)
-        if isinstance(expr, prim.Comparison) and self._dtype(expr.left).kind == "c":
+        if isinstance(expr, prim.Comparison) and self.dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]
-            return self._call(functions.binary(name, self._dtype(expr.left)), *parts)
+            return self.call(functions.binary(name, self.dtype(expr.left)), *parts)
         if dtype.kind == "c" and isinstance(expr, prim.Sum | prim.Product | prim.Quotient):
             return self._complex(expr, dtype, parts)
         if isinstance(expr, prim.LogicalAnd | prim.LogicalOr | prim.LogicalNot | prim.Comparison | prim.If):
             return ex.with_children(expr, parts)
         if dtype.kind == "b":
             return _boolean(expr, parts)
+        if self._too_wide(expr, dtype):
+            parts = (TypeCast(dtype, parts[0]), *parts[1:])
         return self._wrapped(ex.with_children(expr, parts), dtype)
 
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         kept, exponent = self.value_dtype(dtype), expr.exponent
         if type(exponent) is int and kept.kind != "c" and 1 <= exponent <= functions.LARGEST_POWER:
-            return self._wrapped(self._call(functions.power(kept, exponent), parts[0]), dtype)
+            return self._wrapped(self.call(functions.power(kept, exponent), parts[0]), dtype)
         power = kept.type(exponent) if type(exponent) is int else parts[1]
-        return self._wrapped(self._call(functions.binary("pow", kept), parts[0], power), dtype)
+        return self._wrapped(self.call(functions.binary("pow", kept), parts[0], power), dtype)
 
     def _complex(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         if ex.is_negation(expr):
-            return self._call(functions.unary("neg", dtype), parts[1])
+            return self.call(functions.unary("neg", dtype), parts[1])
         return self._chain({prim.Sum: "add", prim.Product: "mul", prim.Quotient: "div"}[type(expr)], dtype, parts)
 
     def _chain(self, op: str, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
@@ -241,22 +268,53 @@ class Scalars:
             dtype = np.dtype("int64") if self.out.index_dtype == np.int64 else np.dtype("int32")
         result = parts[0]
         for part in parts[1:]:
-            result = self._call(functions.binary(op, self.value_dtype(dtype)), result, part)
+            result = self.call(functions.binary(op, self.value_dtype(dtype)), result, part)
         return result
 
+    def _too_wide(self, expr: ex.Expr, dtype: np.dtype[Any]) -> bool:
+        """Whether 64-bit arithmetic on indices, which C holds in 32 bits, may need more than these."""
+        if dtype != np.int64 or self.out.index_dtype == np.int64 or not isinstance(expr, _WIDENING):
+            return False
+        if not any(isinstance(node, prim.Variable) and node.name not in self.dtypes for node in ex.walk(expr)):
+            return False
+        parts = ex.children(expr)
+        # C evaluates from left to right: every partial result counts
+        partial = [parts[0], *(ex.with_children(expr, parts[:end]) for end in range(2, len(parts) + 1))]
+        return not all(_short(self._range(one)) for one in partial)
+
     def _division(self, expr: ex.Expr, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
-        """C's own division where both operands are known not to be negative: the common case of indices."""
+        """C's own division where both operands are known not to be negative, and none for the wrap-around of a roll."""
         top, bottom = ex.children(expr)
         over, under = self._range(top), self._range(bottom)
         op = _BINARY[type(expr)]
+        if dtype == np.int64 and _short(over) and _short(under):
+            dtype = np.dtype("int32")
+        if op == "mod" and over and under and under[0] == under[1] and -under[0] <= over[0] and over[1] < 2 * under[0]:
+            return self._wrapped_around(parts, over, under[0], dtype)
         if over and under and over[0] >= 0 and under[0] > 0:
             op = "div" if op == "floordiv" else "rem"
-        return self._call(functions.binary(op, self.value_dtype(dtype)), *parts)
+        return self.call(functions.binary(op, self.value_dtype(dtype)), *parts)
+
+    def _wrapped_around(
+        self, parts: tuple[ex.Expr, ...], over: ranges.Range, extent: int, dtype: np.dtype[Any]
+    ) -> ex.Expr:
+        """`index % extent` of an index that is at most one extent outside."""
+        index = parts[0]
+        if over[0] < 0:
+            index = self.call(functions.binary("raised", self.value_dtype(dtype)), index, parts[1])
+        if over[1] >= extent:
+            index = self.call(functions.binary("lowered", self.value_dtype(dtype)), index, parts[1])
+        return index
 
     def _range(self, expr: ex.Expr) -> ranges.Range | None:
         known = {f"_{axis}": (0, max(0, extent - 1)) for axis, extent in enumerate(self.nest.spec.shape)}
         known |= {loop.name: (loop.lower, max(loop.lower, loop.upper - 1)) for loop in self.nest.spec.loops}
         return ranges.range_of(expr, known, lambda array: elements(self.program, array))
+
+
+def _short(found: ranges.Range | None) -> bool:
+    """Whether 32 bits hold the range."""
+    return found is not None and found[0] > -(2**31) and found[1] < 2**31
 
 
 def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from aotato.emit import account, memory, opencl
-from aotato.emit.fuse import fuse
+import numpy as np
+
+from aotato.emit import account, calls, memory, opencl
+from aotato.emit.axes import batch_axes
+from aotato.emit.draft import Draft
+from aotato.emit.fuse import Fused, fuse
+from aotato.emit.joined import Joined
 from aotato.emit.layout import Layout, lay_out
 from aotato.emit.names import Place
-from aotato.emit.nest import Kernel
+from aotato.emit.nest import Call, Kernel
+from aotato.emit.overlap import overlapped
+from aotato.emit.sharing import Cache, Source
 from aotato.emit.target import Target
 from aotato.frontend import ir
 from aotato.frontend.parts import Partition
@@ -18,27 +26,88 @@ from aotato.runtime_stub import schedule as sch
 
 @dataclass(frozen=True)
 class Emitted:
-    """A rank's entry for a target: its schedule, its kernels, and their sources by digest."""
+    """A rank's entry for a target: its schedule, its kernels, and by digest their sources and the constants in use."""
 
     schedule: sch.Schedule
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel | Call, ...]
     sources: Mapping[str, str]
+    constants: Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class _Drafted:
+    """A rank's kernels before they are written, and where its arrays lie."""
+
+    joined: Joined
+    fused: Fused
+    layout: Layout
+    drafts: tuple[tuple[str, bool, Draft], ...]
+    calls: tuple[calls.Launched, ...]
 
 
 def emit(
-    partition: Partition, size: int, target: Target, contract: bool, on_device: frozenset[str], writer: opencl.Cache
-) -> Emitted:
-    """`partition` has no aliases left; `on_device` as in `lay_out`."""
-    program = partition.program
-    fused = fuse(partition, target.local_bytes)
-    layout = lay_out(partition, fused, on_device)
-    launches, sources = [], {}
+    partitions: Sequence[Joined],
+    target: Target,
+    contract: bool,
+    overlap: bool,
+    on_device: frozenset[str],
+    cache: Cache,
+    inline: bool = True,
+) -> list[Emitted]:
+    """All ranks of an entry; `on_device` as in `lay_out`, `inline` as in `fuse`.
+
+    `overlap` allows kernels to be launched in halves.
+    """
+    batches = batch_axes([joined.partition.program for joined in partitions])
+    fused = [fuse(joined, batch, target, inline) for joined, batch in zip(partitions, batches, strict=True)]
+    kernels: list[Sequence[Kernel | Call]] = [each.kernels for each in fused]
+    if overlap:
+        kernels = [*overlapped(list(zip(partitions, kernels, strict=True)), target)]
+    drafted = [
+        _drafted(joined, replace(each, kernels=tuple(row)), target, contract, on_device, cache)
+        for joined, each, row in zip(partitions, fused, kernels, strict=True)
+    ]
+    sources = cache.write([rank.drafts for rank in drafted], contract)
+    return [_emitted(rank, len(drafted), target, row) for rank, row in zip(drafted, sources, strict=True)]
+
+
+def _drafted(
+    joined: Joined, fused: Fused, target: Target, contract: bool, on_device: frozenset[str], cache: Cache
+) -> _Drafted:
+    program = joined.partition.program
+    layout = lay_out(joined, fused, on_device)
+    drafts, launched = [], []
     for kernel in fused.kernels:
-        launch, source = _launch(kernel, program, layout, target, contract, writer)
-        launches.append(launch)
-        sources[launch.kernel] = source
+        if isinstance(kernel, Call):
+            launched.append(calls.launched(kernel, program, layout.home, target, contract, cache.calls))
+            continue
+        write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
+        draft = opencl.draft(kernel, program, layout.home, write_at, target)
+        # Both halves of a kernel share a text
+        late = kernel.block is not None and kernel.block.first and not kernel.early
+        drafts.append((kernel.name, bool(late), draft))
+    layout = replace(layout, buffers=(*layout.buffers, *(buffer for made in launched for buffer in made.scratch)))
+    return _Drafted(joined, fused, layout, tuple(drafts), tuple(launched))
+
+
+def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source]) -> Emitted:
+    partition, program, layout = rank.joined.partition, rank.joined.partition.program, rank.layout
+    written, called = iter(sources), iter(rank.calls)
+    launches: list[sch.Launch] = []
+    for kernel in rank.fused.kernels:
+        if isinstance(kernel, Call):
+            launches.extend(next(called).launches)
+        else:
+            launches.append(_launch(kernel, program, layout, next(written)))
     plan = memory.plan(_lifetimes(layout, launches), target.alignment)
-    buffers = tuple(replace(b, offset=plan.offsets.get(b.name, 0)) for b in layout.buffers)
+    outputs = tuple(_output(program, layout, output) for output in program.outputs)
+    used = {a.buffer for launch in launches for a in launch.arguments} | {output.buffer for output in outputs}
+    buffers = tuple(
+        replace(b, offset=plan.offsets.get(b.name, b.offset))
+        for b in layout.buffers
+        if b.kind != "const" or b.name in used
+    )
+    constants = {b.source: program.constants[b.source] for b in buffers if b.kind == "const"}
     schedule = sch.Schedule(
         program.entry,
         program.rank,
@@ -54,24 +123,26 @@ def emit(
         layout.messages,
         layout.reductions,
         _steps(partition, target, launches, layout),
-        tuple(_output(program, layout, output) for output in program.outputs),
+        outputs,
         _untagged(program, layout),
     )
-    return Emitted(schedule, fused.kernels, sources)
+    texts = {source.digest: source.text for source in sources}
+    for made in rank.calls:
+        texts |= made.texts
+    return Emitted(schedule, rank.fused.kernels, texts, constants)
 
 
-def _launch(
-    kernel: Kernel, program: ir.Program, layout: Layout, target: Target, contract: bool, writer: opencl.Cache
-) -> tuple[sch.Launch, str]:
+def _launch(kernel: Kernel, program: ir.Program, layout: Layout, source: Source) -> sch.Launch:
     write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
-    source = writer.write(kernel, program, layout.home, write_at, target.group_size, contract)
     packed = frozenset(name for name in kernel.writes if (kernel.part, name) in layout.packed)
-    cost = account.account(kernel, program, layout.home, write_at, packed)
+    travelling = _arriving(layout, kernel.part - 1) if kernel.early else frozenset()
+    cost = account.account(kernel, program, layout.home, write_at, packed, travelling)
+    modes = [("r" if mode == "v" else "n" if buffer in travelling else mode) for buffer, _, mode, _ in source.arguments]
     arguments = tuple(
-        sch.Argument(buffer, dtype, "r" if mode == "v" else mode, mode == "v", element)
-        for buffer, dtype, mode, element in source.arguments
+        sch.Argument(buffer, dtype, mode, given == "v", element)
+        for mode, (buffer, dtype, given, element) in zip(modes, source.arguments, strict=True)
     )
-    launch = sch.Launch(
+    return sch.Launch(
         source.digest,
         kernel.name,
         kernel.part,
@@ -83,8 +154,15 @@ def _launch(
         cost.flops,
         source.local_bytes,
         cost.identity_copies,
+        source.parameters,
+        kernel.early,
     )
-    return launch, source.text
+
+
+def _arriving(layout: Layout, batch: int) -> frozenset[str]:
+    """The buffers into which messages of a batch are received, joint ones too."""
+    into = {m.buffer for m in layout.messages if m.batch == batch and not m.outgoing}
+    return frozenset(into | {b.inside for b in layout.buffers if b.name in into and b.inside})
 
 
 def _destinations(kernel: Kernel, program: ir.Program, layout: Layout, name: str) -> tuple[Place, ...]:
@@ -121,9 +199,9 @@ def _steps(
         for batch in batches:
             each("post", batch, False)
     numbers = sorted({launch.part for launch in launches} | set(batches))
-    packs = {b.name for b in layout.buffers if b.kind in ("send", "reduce")}
+    packs = {b.inside or b.name for b in layout.buffers if b.kind in ("send", "reduce")}
     for number in numbers:
-        mine = [(i, launch) for i, launch in enumerate(launches) if launch.part == number]
+        mine = [(i, launch) for i, launch in enumerate(launches) if launch.part == number and not launch.early]
         last_pack = max((i for i, launch in mine if any(a.buffer in packs and a.mode == "w" for a in launch.arguments)),
                         default=-1)
         steps.extend(sch.Step("launch", i) for i, _ in mine if i <= last_pack)
@@ -133,6 +211,8 @@ def _steps(
             each("post", number, False)
         each("send", number, True)
         steps.extend(sch.Step("launch", i) for i, _ in mine if i > last_pack)
+        early = [i for i, launch in enumerate(launches) if launch.part == number + 1 and launch.early]
+        steps.extend(sch.Step("launch", i) for i in early)
         steps.extend(sch.Step("reduce", i) for i, r in enumerate(layout.reductions) if r.batch == number)
         for index, message in messages:
             if message.batch == number and not message.outgoing:
@@ -149,5 +229,5 @@ def _output(program: ir.Program, layout: Layout, output: ir.Output) -> sch.Outpu
 
 def _untagged(program: ir.Program, layout: Layout) -> tuple[str, ...]:
     """Arrays with memory of their own that are no inputs, outputs or messages, and that the user did not tag."""
-    names = (b.name for b in layout.buffers if b.kind == "temporary")
-    return tuple(name for name in names if not program.arrays[name.partition(":")[2]].stored)  # type: ignore[union-attr]
+    named = {b.name: program.arrays.get(b.name.partition(":")[2]) for b in layout.buffers if b.kind == "temporary"}
+    return tuple(name for name, node in named.items() if isinstance(node, ir.Lambda) and not node.stored)

@@ -1,4 +1,4 @@
-"""Long reductions with few results become two: over blocks, each by work-groups of its own, and over the blocks."""
+"""Long reductions with few results become two: over blocks, so that many lanes have work, and over the blocks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from dataclasses import replace
 
 import pymbolic.primitives as prim
 
+from aotato.emit.groups import along_terms, split
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.dtypes import dtype_of
 
-FEW_RESULTS = 512  # with as many work-groups a device is busy
-BLOCKS = 1024  # work-groups of the first stage, over all results
-BLOCK_TERMS = 4096  # at least so many terms in a block
+LANES = 1 << 18  # with so many a device is busy
+GROUP = 128  # lanes of a group, about
+LANE_TERMS = 32  # of a block, at least so many for each of its lanes
+
+
+_BLOCK, _FIRST = prim.Variable("_block"), prim.Variable("_0")
 
 
 def staged(programs: ir.Programs) -> ir.Programs:
@@ -34,20 +38,18 @@ def _split(program: ir.Program, name: str, node: ir.Lambda, arrays: dict[str, ir
     """`node` reading partial results, which are added to `arrays`."""
     expr, operands = node.expr, node.operands
     for number, reduce in enumerate(dict.fromkeys(_always_evaluated(expr))):
-        blocks, size, axis = _blocks(reduce, ir.size(node.shape))
+        blocks, size, axis = _blocks(reduce, node.shape, _along_terms(program, node, reduce))
         if blocks < 2:
             continue
         dtypes = [program.arrays[operand].dtype for operand in node.operands]
-        block = prim.Variable(f"_{len(node.shape)}")
-        partial = ir.Lambda(
-            _partial(reduce, axis, block, size, dtype_of(reduce, dtypes)),
-            node.operands,
-            (*node.shape, blocks),
-            dtype_of(reduce, dtypes),
-        )
+        # Blocks come first, so that neighbouring lanes still have neighbouring results
+        moved = {f"_{own}": prim.Variable(f"_{own + 1}") for own in range(len(node.shape))}
+        dtype = dtype_of(reduce, dtypes)
+        part = ex.substitute(_partial(reduce, axis, _BLOCK, size, dtype), moved | {_BLOCK.name: _FIRST})
+        partial = ir.Lambda(part, node.operands, (blocks, *node.shape), dtype)
         arrays[f"{name}_{number}"] = partial
         index = reduce.bounds[0][0]
-        joined = ex.read(len(operands), (*ex.own_index(len(node.shape)), prim.Variable(index)))
+        joined = ex.read(len(operands), (prim.Variable(index), *ex.own_index(len(node.shape))))
         expr = _replaced(expr, reduce, ex.Reduce(reduce.op, ((index, 0, blocks),), joined))
         operands = (*operands, f"{name}_{number}")
     return node if expr is node.expr else replace(node, expr=expr, operands=operands)
@@ -62,17 +64,27 @@ def _always_evaluated(expr: ex.Expr) -> Iterator[ex.Reduce]:
             yield from _always_evaluated(child)
 
 
-def _blocks(reduce: ex.Reduce, results: int) -> tuple[int, int, int]:
+def _along_terms(program: ir.Program, node: ir.Lambda, reduce: ex.Reduce) -> bool:
+    long = [axis for axis, extent in enumerate(node.shape) if extent > 1]
+    reads = ((program.arrays[node.operands[position]], indices) for position, indices in ex.reads(reduce.body))
+    return not long or along_terms(reads, f"_{long[-1]}")
+
+
+def _blocks(reduce: ex.Reduce, shape: ir.Shape, rows: bool) -> tuple[int, int, int]:
     """Number of blocks, terms of a block along the longest axis, and that axis."""
     extents = [upper - lower for _, lower, upper in reduce.bounds]
     terms = 1
     for extent in extents:
         terms *= max(0, extent)
-    if not extents or not 0 < results < FEW_RESULTS or terms < 2 * BLOCK_TERMS:
+    results = ir.size(shape)
+    if not extents or not results or terms < 2 * LANE_TERMS:
         return 1, 0, 0
+    lanes = split("rows" if rows else "columns", shape, terms, GROUP).lanes
     axis = extents.index(max(extents))
-    wanted = min(BLOCKS // results, terms // BLOCK_TERMS, extents[axis])
-    size = -(-extents[axis] // max(1, wanted))
+    wanted = min(LANES // (results * lanes), terms // (LANE_TERMS * lanes), extents[axis])
+    # Blocks of equal size, where that is possible, need no test for the last term
+    even = next((count for count in range(wanted, wanted // 2, -1) if extents[axis] % count == 0), wanted)
+    size = -(-extents[axis] // max(1, even))
     return -(-extents[axis] // size), size, axis
 
 

@@ -13,6 +13,12 @@ class Target:
     name: str
     staging: str  # "mapped": host and device share memory; "copied": messages go through pinned host memory
     group_size: int  # work-items of a group
+    lockstep: bool  # work-items of a group run side by side; else one after another, as a loop
+    lanes: int = 160  # work-items of a group over a block of elements, at most
+    elements: int = 32  # of such a block, at most
+    width: int = 32  # of these, so many run in lockstep
+    accumulators: int = 64  # 8-byte numbers that a work-item sums up side by side
+    hidden_bytes: int = 1 << 19  # written by a launch that runs while messages travel, to be worth one more launch
     alignment: int = 4096  # of arena slots; the device's own base alignment must divide it
     local_bytes: int = 32768
     parameter_bytes: int = 1024
@@ -23,8 +29,8 @@ class Target:
 
 
 TARGETS = {
-    "gpu": Target("gpu", "copied", 128, largest_allocation=1 << 30),
-    "cpu": Target("cpu", "mapped", 128),
+    "gpu": Target("gpu", "copied", 128, True, hidden_bytes=1 << 24, local_bytes=49152, largest_allocation=1 << 30),
+    "cpu": Target("cpu", "mapped", 128, False),
 }
 
 

@@ -1,9 +1,10 @@
 """Cut every rank's program into parts, joined by as few rounds of messages and collectives as possible.
 
-A part computes what its level allows (`levels`), stores what a later part cannot recompute (`storage`, `cut`), and
-ends with one message to each peer and one collective per operator and dtype. Inputs, constants, received arrays and
-results of collectives are read in place by any part. Names in the result are the program's own: whoever reads an
-array looks it up in `Partition.aliases` first.
+A part computes what its level allows (`levels`) and no later part computes as well (`late`), stores what a later part
+cannot recompute (`storage`, `cut`), and ends
+with one message to each peer and one collective per operator and dtype. Inputs, constants, received arrays and results
+of collectives are read in place by any part. Names in the result are the program's own: whoever reads an array looks
+it up in `Partition.aliases` first.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Iterable
 
 from aotato.frontend.dependences import allreduces, receives_by_key, sends_by_key
 from aotato.frontend.ir import Lambda, Program, Programs
+from aotato.frontend.late import Placed, placed
 from aotato.frontend.levels import Levels, levels
 from aotato.frontend.partition_checks import check_partition
 from aotato.frontend.parts import Message, Parcel, Part, Partition, Reduction
-from aotato.frontend.storage import aliases, stored
 
 
 def partition(programs: Programs) -> tuple[Partition, ...]:
@@ -30,8 +31,9 @@ def partition(programs: Programs) -> tuple[Partition, ...]:
         outgoing[message.source].append(message)
         incoming[message.dest].append(message)
 
+    where = placed(programs, found)
     partitions = tuple(
-        _rank(program, found, outgoing[rank], incoming[rank], reductions[rank])
+        _rank(program, found.batches, where[rank], outgoing[rank], incoming[rank], reductions[rank])
         for rank, program in enumerate(programs.ranks)
     )
     check_partition(programs, partitions)
@@ -63,21 +65,19 @@ def collectives(programs: Programs, found: Levels) -> list[list[Reduction]]:
 
 def _rank(
     program: Program,
-    found: Levels,
+    batches: int,
+    where: Placed,
     outgoing: list[Message],
     incoming: list[Message],
     reductions: list[Reduction],
 ) -> Partition:
-    level = found.arrays[program.rank]
-    alias = aliases(program)
-    stores = stored(program, level, alias)
-    kept = set(stores)
+    kept = set(where.stores)
     return Partition(
         program=program,
-        parts=_parts(found.batches, [(level[name], name) for name in stores], outgoing, reductions),
+        parts=_parts(batches, [(where.part[name], name) for name in where.stores], outgoing, reductions),
         recvs=tuple(incoming),
-        batches=found.batches,
-        aliases=alias,
+        batches=batches,
+        aliases=where.aliases,
         unstored_hints=tuple(name for name, node in program.of_type(Lambda) if node.stored and name not in kept),
     )
 

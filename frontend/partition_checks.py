@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from aotato.frontend.cones import computed
-from aotato.frontend.expr import has_reduce
 from aotato.frontend.invariant import hold
-from aotato.frontend.ir import Allreduce, Lambda, Programs, Recv, operands
+from aotato.frontend.ir import Allreduce, Programs, Recv, is_costly, operands
+from aotato.frontend.late import can_wait
 from aotato.frontend.part_checks import (
     check_needs,
     check_outputs,
+    check_reductions_once,
     check_stores,
     check_stores_have_reasons,
 )
@@ -41,6 +42,7 @@ def check_partition(programs: Programs, partitions: Sequence[Partition]) -> None
         check_outputs(found)
         check_needs(found)
         check_stores_have_reasons(found)
+        check_reductions_once(found)
     rounds = chains(partitions)
     check_batches_minimal(partitions, rounds)
     for found in partitions:
@@ -199,18 +201,18 @@ def check_batches_minimal(partitions: Sequence[Partition], rounds: Sequence[Mapp
 
 
 def check_nothing_held_back(found: Partition, rounds: Mapping[str, int]) -> None:
-    """Reductions, stored arrays and messages come as early as the rounds that they wait for allow.
-
-    So no reduction is computed in two parts.
-    """
+    """Messages, collectives, outputs, calls and long reductions come as early as their rounds allow."""
     program = found.program
+    outputs = {found.aliases.get(output.array, output.array) for output in program.outputs}
     text = "rank {} has {!r} in part {}, but it waits for {} rounds"
-    reductions = {name for name, node in program.of_type(Lambda) if has_reduce(node.expr)}
     for part in found.parts:
-        costly = [name for name in computed(found, part) if name in reductions]
         sent = [parcel.sent for message in part.sends for parcel in message.parcels]
-        for name in (*part.stores, *sent, *costly):
+        for name in (*(name for name in part.stores if name in outputs), *sent):
             hold(rounds[name] == part.number, text, program.rank, name, part.number, rounds[name])
+        for name in (*part.stores, *computed(found, part)):
+            hold(rounds[name] <= part.number, text, program.rank, name, part.number, rounds[name])
+            if is_costly(program.arrays[name]) and not can_wait(program.arrays[name]):
+                hold(rounds[name] == part.number, text, program.rank, name, part.number, rounds[name])
         late = "rank {} has the result {!r} of a reduction of part {}, but it waits for {} rounds"
         for name in (result for reduction in part.reductions for result in reduction.results):
             hold(rounds[name] == part.number + 1, late, program.rank, name, part.number, rounds[name])

@@ -21,7 +21,7 @@ import numpy as np
 
 from aotato.runtime_stub.kernels import Kernels
 from aotato.runtime_stub.memory import Memory
-from aotato.runtime_stub.schedule import Argument, Launch, Schedule
+from aotato.runtime_stub.schedule import Argument, Launch, Schedule, members
 from aotato.runtime_stub.world import World, import_mpi
 
 Step = Callable[[], Any]
@@ -85,6 +85,8 @@ class Binding:
                 setters.append(self._setter(kernel, position, argument))
             else:
                 kernel.set_arg(position, self.resolve(argument.buffer))
+        for position, (dtype, value) in enumerate(row.parameters, len(row.arguments)):
+            kernel.set_arg(position, np.dtype(dtype).type(value))
         return self._enqueue(row, kernel, tuple(setters))
 
     def _setter(self, kernel: Any, position: int, argument: Argument) -> Step:
@@ -101,12 +103,14 @@ class Binding:
         queue, events = self.queues.compute, self.events
         enqueue, whole, local = self.cl.enqueue_nd_range_kernel, row.global_size, row.local_size
         staged = ("recv", "reduce", "send")
+        inside = members(self.schedule)
         kinds = {b.name: b.kind for b in self.schedule.buffers}
         # Mapped buffers are awaited by mapping them on this queue, which is in order
         names = [
-            (a.buffer, a.mode)
+            (name, a.mode)
             for a in row.arguments
-            if not (self.mapped or a.by_value) and kinds[a.buffer] in staged
+            for name in ([b.name for b in inside[a.buffer]] if a.buffer in inside else [a.buffer])
+            if not (self.mapped or a.by_value or a.mode == "n") and kinds[name] in staged
         ]
         reads = tuple(name for name, mode in names if mode == "r")
         writes = tuple(name for name, mode in names if mode == "w")
@@ -144,10 +148,10 @@ class Binding:
         if not nbytes:
             return lambda: None
         enqueue, queue, buffer, shape = self.cl.enqueue_map_buffer, self.queues.compute, self._buffer(name), (nbytes,)
-        maps, byte = self.maps, np.dtype(np.uint8)
+        maps, byte, offset = self.maps, np.dtype(np.uint8), self.memory.offset(self.schedule.entry, name)
 
         def step() -> None:
-            maps[name] = enqueue(queue, buffer, flags, 0, shape, byte, is_blocking=False)
+            maps[name] = enqueue(queue, buffer, flags, offset, shape, byte, is_blocking=False)
 
         return step
 
@@ -197,6 +201,7 @@ class Binding:
             produced = self.events.written.get(name)
             self.events.moved[name] = self.cl.enqueue_copy(
                 self.queues.transfer, host, self._buffer(name), is_blocking=False,
+                src_offset=self.memory.offset(self.schedule.entry, name),
                 wait_for=[produced] if produced is not None else None,
             )
             self.queues.transfer.flush()
@@ -233,6 +238,7 @@ class Binding:
             last = self.events.read.get(name)
             self.events.moved[name] = self.cl.enqueue_copy(
                 self.queues.transfer, self._buffer(name), host, is_blocking=False,
+                dst_offset=self.memory.offset(self.schedule.entry, name),
                 wait_for=[last] if last is not None else None,
             )
             self.queues.transfer.flush()

@@ -101,7 +101,7 @@ def check_carried(s: Schedule, carry: Mapping[str, str]) -> None:
             overwritten.setdefault(name, number)
         if step.op == "launch":
             for a in s.launches[step.index].arguments:
-                memory = "" if a.by_value else memories.get(a.buffer, "")
+                memory = "" if a.by_value or a.mode == "n" else memories.get(a.buffer, "")
                 if memory in overwritten:
                     raise ScheduleError(f"{name_step(s, number)} reads carried input {a.buffer!r}, but its memory "
                                         f"{memory!r} is overwritten from step {overwritten[memory]}")

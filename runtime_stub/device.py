@@ -122,7 +122,7 @@ def memory_needed(schedules: Iterable[Schedule]) -> int:
     others = 0
     for schedule in schedules:
         others += schedule.arena_nbytes
-        others += sum(b.nbytes for b in schedule.buffers if b.kind not in ("temporary", "const"))
+        others += sum(b.own_nbytes for b in schedule.buffers if b.kind != "const")
         constants |= {b.source: b.nbytes for b in schedule.buffers if b.kind == "const"}
     return others + sum(constants.values())
 

@@ -24,6 +24,7 @@ from aotato.runtime_stub.schedule import (
     Reduction,
     Schedule,
     Step,
+    members,
 )
 
 STAGINGS = ("mapped", "copied")
@@ -34,6 +35,7 @@ INCOMING = ("post", "wait", "put")
 WRITABLE = ("temporary", "output", "send", "reduce")  # by kernels; also an input that is updated in place
 BY_VALUE = ("input", "reduce")
 RETURNABLE = ("output", "recv", "reduce", "input", "const")
+PARAMETERS = {"int32": 1 << 31, "int64": 1 << 63}  # dtype -> the first number too large for it
 _TYPES = {"int": int, "str": str, "bool": bool}
 
 
@@ -67,8 +69,7 @@ def itemsize(dtype: str) -> int:
 
 
 def check_form(schedule: Schedule) -> None:
-    """Everything that one rank's schedule shows without its order in time and without other ranks."""
-    check_types(schedule)
+    """Everything that one rank's schedule, of right types and expanded, shows without time and other ranks."""
     check_header(schedule)
     check_buffers(schedule)
     named = {b.name: b for b in schedule.buffers}
@@ -106,6 +107,19 @@ def check_types(schedule: Schedule) -> None:
                 raise ScheduleError(f"rank {schedule.rank}: {cls.__name__}.{name} is {value!r}, not {kind.__name__}")
 
 
+def check_joints(s: Schedule) -> None:
+    """What lies inside a joint buffer are messages of one direction, disjoint; only kernels use the whole."""
+    named = {b.name: b for b in s.buffers}
+    for name, inside in members(s).items():
+        where = f"rank {s.rank}, joint buffer {name!r}"
+        if name not in named or named[name].kind != "joint" or named[name].inside or named[name].offset:
+            raise ScheduleError(f"{where} is none")
+        kinds = {b.kind for b in inside}
+        if kinds not in ({"send"}, {"recv"}):
+            raise ScheduleError(f"{where} holds buffers of kinds {', '.join(sorted(kinds)) or 'none'}")
+        check_disjoint(where, named[name].nbytes, [(b.name, b.offset, b.nbytes) for b in inside])
+
+
 def check_header(s: Schedule) -> None:
     if s.staging not in STAGINGS:
         raise ScheduleError(f"rank {s.rank}: staging {s.staging!r} is none of {', '.join(STAGINGS)}")
@@ -141,11 +155,16 @@ def check_launch(s: Schedule, named: Mapping[str, Buffer], number: int, launch: 
     counts = launch.bytes_read, launch.bytes_written, launch.flops, launch.local_bytes, launch.identity_copies
     if not _naturals(counts):
         raise ScheduleError(f"{where}: a count of bytes, flops or copies is negative")
+    for dtype, value in launch.parameters:
+        if dtype not in PARAMETERS or type(value) is not int or not -PARAMETERS[dtype] <= value < PARAMETERS[dtype]:
+            raise ScheduleError(f"{where}: parameter {value!r} is no {dtype!r} integer")
     in_place = {o.buffer for o in s.outputs}
     for a in launch.arguments:
         b = _buffer(where, named, a.buffer)
-        if a.mode not in ("r", "w"):
-            raise ScheduleError(f"{where}: buffer {b.name!r} is accessed as {a.mode!r}, neither 'r' nor 'w'")
+        if a.mode not in ("r", "w", "n"):
+            raise ScheduleError(f"{where}: buffer {b.name!r} is accessed as {a.mode!r}, none of 'r', 'w', 'n'")
+        if a.mode == "n" and (b.kind != "recv" or not launch.early):
+            raise ScheduleError(f"{where} is no early launch that leaves out a message, but does not touch {b.name!r}")
         if a.by_value:
             _check_value(where, b, a)
         elif a.mode == "w" and b.kind not in WRITABLE and not (b.kind == "input" and b.name in in_place):

@@ -99,7 +99,7 @@ class _Rank:
         for a in self.s.launches[index].arguments:
             if a.by_value and self.kind[a.buffer] == "reduce":
                 self.access("host", a.buffer, False, HOST, *self.act(HOST))
-        arguments = [a for a in self.s.launches[index].arguments if not a.by_value]
+        arguments = [a for a in self.s.launches[index].arguments if not a.by_value and a.mode != "n"]
         names = {a.buffer: self._memory_of(a.buffer) for a in arguments}
         uploads = [self.upload.get(n, ZERO) for n in names.values()] if self.given.launch_after_uploads else []
         start, end = self.act(COMPUTE, *uploads)

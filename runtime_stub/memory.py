@@ -12,7 +12,7 @@ from aotato.runtime_stub.schedule import Buffer, Schedule
 Array = np.ndarray[Any, Any]
 PAGE = 4096  # bytes; host memory that a device maps starts at a page
 
-_STAGED = ("send", "recv", "reduce")
+_STAGED = ("send", "recv", "reduce", "joint")
 
 
 class Memory:
@@ -28,12 +28,13 @@ class Memory:
         self.cl, self.context, self.queue = cl, context, queue
         self.buffers: dict[tuple[str, str], Any] = {}
         self.host: dict[tuple[str, str], Array] = {}
+        self.offsets: dict[tuple[str, str], int] = {}
         self.allocated = 0
         self._pinned: list[Any] = []
         schedules = tuple(schedules)
         self.arena = self.allocate(max((s.arena_nbytes for s in schedules), default=0))
         for schedule in schedules:
-            for buffer in schedule.buffers:
+            for buffer in sorted(schedule.buffers, key=lambda b: bool(b.inside)):
                 self._make(schedule, buffer, bundle)
 
     def key(self, entry: str, name: str) -> tuple[str, str]:
@@ -45,6 +46,10 @@ class Memory:
 
     def staged(self, entry: str, name: str) -> Array:
         return self.host[self.key(entry, name)]
+
+    def offset(self, entry: str, name: str) -> int:
+        """The first byte of a message in its buffer."""
+        return self.offsets.get(self.key(entry, name), 0)
 
     def allocate(self, nbytes: int) -> Any:
         """Device memory; OpenCL has no buffers of no bytes."""
@@ -58,6 +63,10 @@ class Memory:
         if buffer.kind == "temporary":
             last = max(1, buffer.nbytes)
             self.buffers[key] = self.arena.get_sub_region(buffer.offset, last)
+        elif buffer.inside:
+            whole = self.key(schedule.entry, buffer.inside)
+            self.buffers[key], self.offsets[key] = self.buffers[whole], buffer.offset
+            self.host[key] = self.host[whole][buffer.offset : buffer.offset + buffer.nbytes]
         elif buffer.kind in _STAGED:
             self._make_staged(key, buffer.nbytes, schedule.staging)
         else:

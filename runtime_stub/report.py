@@ -101,7 +101,7 @@ def row(s: Schedule) -> dict[str, Any]:
         "arena_bytes": s.arena_nbytes,
         "live_bytes": s.live_nbytes,
         "data_bytes": data,
-        "device_bytes": s.arena_nbytes + sum(b.nbytes for b in s.buffers if b.kind != "temporary"),
+        "device_bytes": s.arena_nbytes + sum(b.own_nbytes for b in s.buffers),
         "kernels": [_launch(launch) for launch in s.launches],
     }
 

@@ -7,10 +7,10 @@ everything else a rank needs (peers, sizes, offsets) stands in the same object, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-BUFFER_KINDS = ("input", "const", "temporary", "output", "send", "recv", "reduce")
+BUFFER_KINDS = ("input", "const", "temporary", "output", "send", "recv", "reduce", "joint")
 
 # What each operation promises; `simulate` proves schedules with exactly this, `binding` does at least this.
 # Both queues are in order; "so far" includes earlier calls; nothing else is awaited between calls.
@@ -32,13 +32,23 @@ OPS = ("post", "launch", "fetch", "send", "wait", "put", "reduce", "settle")
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory known by name. A temporary is the byte range [offset, offset + nbytes) of the arena."""
+    """Device memory known by name.
+
+    A temporary is the byte range [offset, offset + nbytes) of the arena, and a message with `inside` that of the joint
+    buffer of this name. A kernel that has a joint buffer as argument has all messages inside it.
+    """
 
     name: str
     kind: str  # one of BUFFER_KINDS
     nbytes: int
-    offset: int = 0  # bytes; temporaries only
+    offset: int = 0  # bytes; temporaries and what lies inside a joint buffer
     source: str = ""  # input: its path; const: its digest; output: its path
+    inside: str = ""
+
+    @property
+    def own_nbytes(self) -> int:
+        """Bytes of device memory that no other buffer counts."""
+        return 0 if self.inside or self.kind == "temporary" else self.nbytes
 
 
 @dataclass(frozen=True)
@@ -46,12 +56,13 @@ class Argument:
     """A kernel argument: the buffer, read or written as `dtype`.
 
     With `by_value`, the host passes the 0-dimensional input or reduced value that lies in `buffer` instead of the
-    buffer; `element` is its position there.
+    buffer; `element` is its position there. With mode "n" the launch touches nothing in the buffer, as its emitter
+    knows; other launches of the same kernel do.
     """
 
     buffer: str
     dtype: str
-    mode: str  # "r", "w"
+    mode: str  # "r", "w", "n"
     by_value: bool = False
     element: int = 0
 
@@ -71,6 +82,8 @@ class Launch:
     flops: int
     local_bytes: int
     identity_copies: int = 0  # results that only duplicate an input, constant or received array
+    parameters: tuple[tuple[str, int], ...] = ()  # (int32 or int64, value): integer arguments after all others
+    early: bool = False  # runs while the messages before its part travel
 
 
 @dataclass(frozen=True)
@@ -146,6 +159,36 @@ class Schedule:
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)
+
+
+def members(schedule: Schedule) -> dict[str, tuple[Buffer, ...]]:
+    """The buffers inside each joint buffer."""
+    found: dict[str, tuple[Buffer, ...]] = {b.name: () for b in schedule.buffers if b.kind == "joint"}
+    for b in schedule.buffers:
+        if b.inside:
+            found[b.inside] = (*found.get(b.inside, ()), b)
+    return found
+
+
+def expanded(schedule: Schedule) -> Schedule:
+    """The same schedule without joint buffers: a kernel's argument becomes one argument for each message inside."""
+    inside = members(schedule)
+    if not inside:
+        return schedule
+
+    def arguments(launch: Launch) -> tuple[Argument, ...]:
+        return tuple(
+            replace(a, buffer=name)
+            for a in launch.arguments
+            for name in ([b.name for b in inside[a.buffer]] if a.buffer in inside else [a.buffer])
+        )
+
+    apart = (replace(b, inside="", offset=0) if b.inside else b for b in schedule.buffers if b.kind != "joint")
+    return replace(
+        schedule,
+        buffers=tuple(apart),
+        launches=tuple(replace(launch, arguments=arguments(launch)) for launch in schedule.launches),
+    )
 
 
 def to_json(schedule: Schedule) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Prove all ranks' schedules of one entry and target, over two consecutive calls, without running them.
 
-form -> every index, name, range and offset is right, every message, launch and reduction happens once, in order
+joints, form -> every index, name, range and offset is right, every message, launch and reduction happens once, in order
 matching -> both ends of every message agree, all ranks perform the same collectives
 contents -> every read finds what this call wrote, temporaries that share bytes do not mix
 progress -> no rank waits for ever, with eager and with rendezvous sends
@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from aotato.runtime_stub.contents import check_contents
-from aotato.runtime_stub.form import ScheduleError, check_form
+from aotato.runtime_stub.form import ScheduleError, check_form, check_joints, check_types
 from aotato.runtime_stub.hazards import check_hazards
 from aotato.runtime_stub.matching import check_collectives, check_messages, check_ranks
 from aotato.runtime_stub.progress import check_progress
-from aotato.runtime_stub.schedule import Schedule
+from aotato.runtime_stub.schedule import Schedule, expanded
 
 __all__ = ("ScheduleError", "prove")
 
@@ -30,6 +30,10 @@ def prove(schedules: Sequence[Schedule], carry: Mapping[str, str] = NO_CARRY) ->
     `carry` maps output paths to the input paths of the next call that they become: an output in a recv or reduce
     buffer then is that input's memory. Time is linear in steps, arguments and ranks.
     """
+    for s in schedules:
+        check_types(s)
+        check_joints(s)
+    schedules = [expanded(s) for s in schedules]
     check_ranks(schedules)
     for s in schedules:
         check_form(s)

@@ -13,6 +13,7 @@ import numpy as np
 import pymbolic.primitives as prim
 import pytest
 
+from aotato.frontend import late
 from aotato.frontend.checks import check
 from aotato.frontend.expr import own_index, read
 from aotato.frontend.interpret import run as interpret
@@ -52,6 +53,12 @@ def numbers(found: Partition) -> list[int]:
 
 def stores(found: Partition) -> dict[str, int]:
     return {name: part.number for part in found.parts for name in part.stores}
+
+
+@pytest.fixture
+def early(monkeypatch):
+    """Every reduction counts as a long one."""
+    monkeypatch.setattr(late, "LONGEST_DELAYED", 0)
 
 
 def double(x: Any) -> Any:
@@ -337,7 +344,7 @@ def test_independent_rounds_of_both_kinds_share_a_batch():
         assert [(call.op, call.results) for call in part.reductions] == [("sum", ("a", "b")), ("max", ("c",))]
 
 
-def test_a_collective_waits_for_its_last_operand():
+def test_a_collective_waits_for_its_last_operand(early):
     ranks = Ranks(2)
     late = ranks.total(1, ranks.move(0, ranks.input(0), 1), name="late")
     early = ranks.total(0, ranks.input(0), name="early")
@@ -373,7 +380,7 @@ def test_elementwise_work_is_recomputed():
     assert found.unstored_hints == ("doubled",)
 
 
-def test_a_reduction_runs_early_and_is_stored():
+def test_a_reduction_runs_early_and_is_stored(early):
     def build(ranks: Ranks, x: str, back: str) -> None:
         centred = ranks.total(0, x, keep=True, name="centred")
         above = ranks.map(0, double, centred, name="above")
@@ -382,7 +389,37 @@ def test_a_reduction_runs_early_and_is_stored():
     assert stores(crossing(build)) == {"centred": 0, "sum": 1}
 
 
-def test_fewer_bytes_above_the_reduction_are_stored_instead():
+def test_a_short_reduction_runs_where_it_is_read():
+    def build(ranks: Ranks, x: str, back: str) -> None:
+        centred = ranks.total(0, x, keep=True, name="centred")
+        ranks.output(0, "out", ranks.map(0, add, ranks.map(0, double, centred), back, name="sum"))
+
+    assert stores(crossing(build)) == {"sum": 1}
+
+
+def test_a_short_reduction_runs_early_if_it_is_sent():
+    def build(ranks: Ranks, x: str, back: str) -> None:
+        centred = ranks.total(0, x, keep=True, name="centred")
+        ranks.output(1, "got", ranks.move(0, centred, 1))
+        ranks.output(0, "out", ranks.map(0, add, centred, back, name="sum"))
+
+    assert stores(crossing(build)) == {"centred": 0, "sum": 1}
+
+
+def test_delaying_must_not_store_more():
+    """Rows of a matrix that is itself a product: their sums are less to keep than the matrix."""
+
+    def build(ranks: Ranks, x: str, back: str) -> None:
+        centred = ranks.total(0, x, keep=True, name="centred")
+        ranks.output(1, "got", ranks.move(0, centred, 1))
+        whole = ranks.total(0, centred, name="whole")
+        expr = read(0, ()) + read(1, own_index(1))
+        ranks.output(0, "out", ranks.compute(0, (whole, back), expr, (4,), "float64", name="sum"))
+
+    assert stores(crossing(build)) == {"whole": 0, "sum": 1}
+
+
+def test_fewer_bytes_above_the_reduction_are_stored_instead(early):
     def build(ranks: Ranks, x: str, back: str) -> None:
         centred = ranks.total(0, x, keep=True, name="centred")
         first = ranks.compute(0, (centred,), read(0, (0,)), (), "float64", name="first")
@@ -392,7 +429,7 @@ def test_fewer_bytes_above_the_reduction_are_stored_instead():
     assert stores(crossing(build)) == {"first": 0, "sum": 1}
 
 
-def test_a_hint_breaks_a_tie():
+def test_a_hint_breaks_a_tie(early):
     def build(ranks: Ranks, x: str, back: str) -> None:
         centred = ranks.total(0, x, keep=True, name="centred")
         above = ranks.map(0, double, centred, name="above", stored=True)

@@ -1,0 +1,88 @@
+"""Which element of a nest a lane computes, in terms of the kernel's groups `g` and lanes `l`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pymbolic.primitives as prim
+
+from aotato.emit.groups import Share
+from aotato.emit.nest import Block, Nest
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+
+
+@dataclass(frozen=True)
+class Space:
+    """The lane's element, and conditions on it."""
+
+    inames: frozenset[str]  # around every instruction
+    domains: tuple[str, ...]
+    position: ex.Expr  # the flat number of the element in the nest; None in a block, and where indices are placed
+    turn: str = ""  # the sequential loop over elements beyond the number of lanes; once without a block
+    element: ex.Expr = None  # in a block: the number of the element within it, and its own indices behind that
+    nodes: tuple[ex.Expr, ...] = ()
+    work: int = 0  # in a block: elements of the nest
+    share: Share | None = None  # where several lanes have one element
+    once: ex.Expr = None  # the condition under which the lane stores its element; None: always
+    last: int | None = None  # the last position, where lanes go beyond
+    inner: Mapping[str, int] = field(default_factory=dict)  # inames of a lane's elements, if several: how many
+
+
+def flat(nest: Nest, number: int, lanes: int) -> Space:
+    """Work-item i computes element i in C order."""
+    turn = f"i{number}"
+    return Space(
+        frozenset({"g", "l", turn}),
+        (f"[g, l] -> {{ [{turn}] : 0 <= {turn} < 1 and {lanes}*g + l < {ir.size(nest.shape)} }}",),
+        prim.Variable("g") * lanes + prim.Variable("l"),
+        turn,
+    )
+
+
+def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
+    """Lanes compute the elements of the group's block in turns, in C order."""
+    inner = nest.shape[1:]
+    work = block.size * ir.size(inner)
+    turn = f"i{number}"
+    bounds = f"0 <= {turn} < {-(-work // lanes)}" + (f" and {lanes}*{turn} + l < {work}" if work % lanes else "")
+    place = prim.Variable(turn) * lanes + prim.Variable("l")
+
+    def own(axis: int, extent: int) -> ex.Expr:
+        stride = ir.size(inner[axis + 1 :])
+        return prim.Remainder(_over(place, stride), extent)
+
+    return Space(
+        frozenset({"g", "l", turn}),
+        (f"[g, l] -> {{ [{turn}] : {bounds} }}",),
+        None,
+        turn,
+        _over(place, ir.size(inner)),
+        tuple(own(axis, extent) for axis, extent in enumerate(inner)),
+        work,
+    )
+
+
+def _over(place: ex.Expr, stride: int) -> ex.Expr:
+    return prim.FloorDiv(place, stride) if stride > 1 else place
+
+
+def shared(nest: Nest, share: Share) -> Space:
+    """Several lanes for each element. Those beyond the last one compute that again: barriers need all lanes."""
+    elements = ir.size(nest.shape)
+    position: ex.Expr = prim.Variable("g")
+    once: ex.Expr = prim.Comparison(prim.Variable("l"), "<", 1)
+    beyond = elements % share.results != 0
+    if share.results > 1:
+        position = prim.Variable("g") * share.results + prim.Variable("p")
+    if beyond:
+        once = prim.LogicalAnd((once, prim.Comparison(position, "<", elements)))
+    return Space(
+        frozenset({"g", *share.sides()}),
+        (),
+        position,
+        share=share,
+        once=once,
+        last=elements - 1 if beyond else None,
+    )
