@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aotato.emit import groups, matrix
+from aotato.emit.groups import Share
 from aotato.emit.nest import Kernel, Nest
 from aotato.emit.target import Target
 from aotato.frontend import ir
+
+BUSY = 256  # groups that keep all cores busy
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Mapping:
     nests: tuple[Nest, ...]
     lanes: dict[str, int]
     groups: int
-    share: groups.Share | None = None
+    share: Share | None = None
     product: tuple[matrix.Matrix, matrix.Rectangle] | None = None
     patch: dict[int, int] | None = None  # axis -> neighbouring elements along it that a work-item computes
 
@@ -60,5 +63,6 @@ def _patches(nest: Nest, target: Target) -> Mapping:
     """Where work-items run one after another: neighbouring results of each side by side, in vectors."""
     patch = groups.patch(nest)
     items = ir.size(groups.patches(nest.shape, patch))
-    lanes = min(target.group_size, items)
+    # Each has much to do: rather many groups, which run at the same time, than large ones
+    lanes = min(target.group_size, max(1, items // BUSY))
     return Mapping((nest,), {"l": lanes}, -(-items // lanes), patch=patch)

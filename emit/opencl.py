@@ -38,7 +38,8 @@ def draft(
 ) -> Draft:
     """What loopy will write `kernel` from; `read_at` and `write_at` say where arrays lie in memory."""
     mapping = mapped(kernel, target)
-    writer = _Writer(Arguments(program, read_at, write_at), mapping, _index_dtype(kernel, program, read_at))
+    index_dtype = _index_dtype(kernel, mapping, program, read_at)
+    writer = _Writer(Arguments(program, read_at, write_at), mapping, index_dtype)
     if kernel.block is not None:
         writer.begin_block(kernel.block, program)
     for nest in mapping.nests:
@@ -46,10 +47,13 @@ def draft(
     return writer.draft()
 
 
-def _index_dtype(kernel: Kernel, program: ir.Program, read_at: collections.abc.Mapping[str, Place]) -> Any:
+def _index_dtype(
+    kernel: Kernel, mapping: Mapping, program: ir.Program, read_at: collections.abc.Mapping[str, Place]
+) -> Any:
     """32 bits, unless an array or an index space is too large for them."""
     sizes = [ir.size(program.arrays[name].shape) + (read_at[name].offset if name in read_at else 0)
              for name in (*kernel.reads, *kernel.writes)]
+    sizes += [loop.upper for nest in mapping.nests for loop in nest.loops]
     return np.int64 if max(sizes, default=0) >= 2**31 - 2**20 else np.int32
 
 

@@ -21,7 +21,8 @@ from aotato.runtime_stub import plan_data as data
 def resolve(plan: Plan, programs: Mapping[str, ir.Programs]) -> data.Plan:
     """The plan as data; `programs` are all entries of the app by name. Raises AppError: one sentence a mistake."""
     _check_form(plan)
-    entries = dict.fromkeys(call.entry for call in (*plan.init, *plan.step, *plan.every, *plan.draw))
+    calls: list[Call | Every] = [*plan.init, *plan.step, *plan.every, *plan.draw]
+    entries = dict.fromkeys(call.entry for call in calls)
     for entry in entries:
         if entry not in programs:
             raise unknown("the plan calls entry", entry, programs)

@@ -131,7 +131,7 @@ def run(program: Program, order: Order, chosen: Namespace, digest: str) -> Done:
     results = _Results(program, runner, chosen, digest, observed, order)
     progress = _Progress(runner, order) if loud and (chosen.progress or sys.stderr.isatty()) else None
     program.start(order.inputs)
-    beside = (*found.every, *(found.draw if chosen.vtk else ()))
+    beside: tuple[plan_data.Call | plan_data.Every, ...] = (*found.every, *(found.draw if chosen.vtk else ()))
     program.bind_ahead(*([call.entry for call in calls] for calls in (found.init, found.step, beside)))
 
     def on_step(step: int) -> None:

@@ -248,7 +248,8 @@ def _texts(plan: plan_data.Plan) -> set[str]:
 
 def _only_init(plan: plan_data.Plan) -> frozenset[str]:
     """Reduced values that no call of the loop computes."""
-    loop = {path for call in (*plan.step, *plan.every) for path in plan.reduced_of(call.entry)}
+    calls: tuple[plan_data.Call | plan_data.Every, ...] = (*plan.step, *plan.every)
+    loop = {path for call in calls for path in plan.reduced_of(call.entry)}
     return frozenset(path for call in plan.init for path in plan.reduced_of(call.entry)) - loop
 
 

@@ -148,13 +148,13 @@ def settle(opt: Any) -> Settings:
     for name in ("lengths", "origin"):
         if not box and getattr(opt, name) is not None:
             raise AppError(f"option {name} is for mesh=box:..., but the mesh is the file {mesh}: leave it out")
+    re, mach, end = (float(_given(opt, case, name)) for name in ("re", "mach", "end"))
     settings = Settings(
         case, dim, _cell(opt, dim, box), counts, "" if box else mesh,
         _each_axis(_numbers(opt, case, "lengths"), dim, "lengths") if box else (),
         _each_axis(_numbers(opt, case, "origin"), dim, "origin") if box else (),
         _periodic(opt, case, dim) if box else (False,) * dim, _given(opt, case, "physics") == "ns",
-        *(float(_given(opt, case, name)) for name in ("re", "mach", "end")),
-        () if box else _joined(opt.periodic, mesh),
+        re, mach, end, () if box else _joined(opt.periodic, mesh),
     )
     _check_used(opt, settings)
     return settings
