@@ -76,15 +76,15 @@ _UNARY = {
 class CFunction(lp.ScalarCallable):
     """A function of scalars with fixed dtypes, whose definition travels with it."""
 
-    arguments: tuple[str, ...]
-    result: str
+    arguments: tuple[Any, ...]
+    result: Any
     definition: str
 
     def __init__(
         self,
         name: str,
-        arguments: tuple[str, ...],
-        result: str,
+        arguments: tuple[Any, ...],
+        result: Any,
         definition: str,
         arg_id_to_dtype: Any = None,
         arg_id_to_descr: Any = None,

@@ -16,6 +16,7 @@ import numpy as np
 
 from aotato.emit import dialect, groups
 from aotato.emit.draft import Draft
+from aotato.emit.matrix_writer import MatrixWriter
 from aotato.emit.names import Arguments, Place, loopy_arguments
 from aotato.emit.nest import Block, Kernel, Local, Nest
 from aotato.emit.nest_writer import NestWriter
@@ -91,7 +92,7 @@ class _Writer:
         self.block: Block | None = None
         self.local: dict[str, Local] = {}
         self.local_written: dict[str, set[str]] = {}
-        self.kept: dict[tuple[str, tuple[ex.Expr, ...]], str] = {}  # element in registers -> temporary
+        self.kept: dict[tuple[str, tuple[ex.Expr, ...], str], str] = {}  # element in registers -> temporary
         self.slot_used: dict[int, dict[str, set[str]]] = {}  # slot -> array -> instructions that write or read it
 
     def begin_block(self, block: Block, program: ir.Program) -> None:
@@ -103,7 +104,7 @@ class _Writer:
             node = program.arrays[local.array]
             self.local[local.array] = local
             self.local_written[local.array] = set()
-            count = block.size * bytes_of_element(program, {local.array: local.axis}, local.array)
+            count = block.size * bytes_of_element(program, local)
             sizes[local.slot] = max(sizes.get(local.slot, 0), count)
         self.local_bytes += sum(sizes.values())
         for slot, nbytes in sizes.items():
@@ -144,7 +145,8 @@ class _Writer:
 
     def nest(self, nest: Nest, program: ir.Program) -> None:
         self.nests += 1
-        NestWriter(self, nest, program, self.nests - 1).write()
+        writer = MatrixWriter if nest.matrix else NestWriter
+        writer(self, nest, program, self.nests - 1).write()
 
 
 def code(draft: Draft, contract: bool) -> str:

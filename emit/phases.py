@@ -48,6 +48,7 @@ class Phases:
     level: Mapping[str, int]
     reads: Mapping[str, tuple[Read, ...]]  # of each of the closure
     crossing: frozenset[str]  # read at other nodes than the reader's own
+    columns: bool = False  # local memory is laid out for matrix products
 
     @property
     def local(self) -> frozenset[str]:

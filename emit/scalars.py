@@ -151,7 +151,7 @@ class Scalars:
         if is_local(expr.aggregate.name):
             after |= self.out.local_written[array]
             if array not in self.out.local:
-                return prim.Variable(self.out.kept[array, expr.index_tuple])
+                return prim.Variable(self.out.kept[array, expr.index_tuple, self.nest.part])
             return self.local_cell(array, expr.index_tuple, after)
         argument, first, by_value = self.out.arguments.read(array)
         if by_value:

@@ -53,6 +53,7 @@ def emit(
     cache: Cache,
 ) -> list[Emitted]:
     """All ranks of an entry; `on_device` as in `lay_out`. `overlap` allows kernels to be launched in halves."""
+    target = replace(target, matrices=target.matrices and contract)
     batches = batch_axes([joined.partition.program for joined in partitions])
     fused = [fuse(joined, batch, target) for joined, batch in zip(partitions, batches, strict=True)]
     kernels = [each.kernels for each in fused]

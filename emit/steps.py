@@ -117,7 +117,7 @@ def _best(plan: Phases, steps: list[Step]) -> Steps:
     best: Steps | None = None
     for order in _orders(len(steps), needs):
         local = _local(plan, [steps[i] for i in order], [reads[i] for i in order])
-        nbytes = slots.per_element(plan.program, plan.batch, local)
+        nbytes = slots.per_element(plan.program, local)
         if best is None or nbytes < best.bytes_each:
             best = Steps(tuple(steps[i] for i in order), tuple(reads[i] for i in order), local, nbytes)
     assert best is not None
@@ -140,5 +140,5 @@ def _local(plan: Phases, steps: Sequence[Step], reads: Sequence[frozenset[str]])
         for name in reads[number]:
             lives[name] = (lives[name][0], number)
         lives |= {name: (number, number) for name in step.names if name in plan.local}
-    return slots.slots(plan.program, plan.batch, lives)
+    return slots.slots(plan.program, plan.batch, lives, plan.columns)
 
