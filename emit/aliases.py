@@ -40,7 +40,7 @@ def _program(program: ir.Program, real: dict[str, str]) -> ir.Program:
 
 def _renamed(node: ir.Node, real: dict[str, str]) -> ir.Node:
     match node:
-        case ir.Lambda():
+        case ir.Lambda() | ir.LoopyCall():
             return dataclasses.replace(node, operands=tuple(real[name] for name in node.operands))
         case ir.Allreduce():
             return dataclasses.replace(node, operand=real[node.operand])

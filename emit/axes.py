@@ -1,7 +1,7 @@
 """Which axis of each array runs over the elements that work-groups share out: the batch axis.
 
 Two axes are of one class where one array reads the other at its own index. The batch axis is the class of largest
-extent that every result of the entry has and that nothing computed is reduced over.
+extent that every result of the entry has, behind short axes only, and that nothing computed is reduced over.
 """
 
 from __future__ import annotations
@@ -86,18 +86,23 @@ def _loops(expr: ex.Expr) -> Iterable[str]:
 
 
 def _open(program: ir.Program, classes: _Classes, results: Mapping[str, str]) -> dict[str, list[int]]:
-    """The axes of each result whose class all results have and nothing computed is reduced over."""
+    """The leading axes of each result whose class all results have and nothing computed is reduced over."""
     # The loop of a reduction is sequential, whatever it runs over
     closed = {classes.find((name, loop)) for name, node in program.of_type(ir.Lambda) for loop in _loops(node.expr)}
     common: set[_Axis] | None = None
     for name in results.values():
-        mine = {classes.find((name, axis)) for axis in range(len(program.arrays[name].shape))}
+        mine = {classes.find((name, axis)) for axis in _leading(program.arrays[name].shape)}
         common = mine if common is None else common & mine
     wanted = (common or set()) - closed
     return {
-        path: [a for a in range(len(program.arrays[name].shape)) if classes.find((name, a)) in wanted]
+        path: [axis for axis in _leading(program.arrays[name].shape) if classes.find((name, axis)) in wanted]
         for path, name in results.items()
     }
+
+
+def _leading(shape: ir.Shape) -> range:
+    """The axes up to the first long one: behind it, neighbouring work-items would be far apart in memory."""
+    return range(1 + next((axis for axis, extent in enumerate(shape) if extent > LONGEST_UNROLLED), len(shape) - 1))
 
 
 def _largest(program: ir.Program, classes: _Classes, results: Mapping[str, str]) -> tuple[str, int, int]:

@@ -28,6 +28,7 @@ from aotato.frontend.adapter.trace import Traced, trace
 from aotato.frontend.app import App, AppError, find, recorded
 from aotato.frontend.app import options as option_values
 from aotato.frontend.checks import check
+from aotato.frontend.opaque_run import CallError, NoDevice
 from aotato.frontend.partition import partition
 from aotato.runtime_stub import format as fmt
 from aotato.runtime_stub import plan_data
@@ -136,7 +137,7 @@ def _entry(
     dump.write(1, f"{name}-programs", dump.programs_text(programs))
     check(programs)
     say(f"{name}: rewriting")
-    tests = _tests(traced)
+    tests = _tests(traced, say)
     programs = rewritten(programs)
     say(f"{name}: partitioning")
     partitions = [resolved(part) for part in partition(programs)]
@@ -154,12 +155,18 @@ def _entry(
     return bundle.EntryParts(doc, dataclasses.replace(traced, programs=programs), emitted, on_device, tests)
 
 
-def _tests(traced: Traced) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:
+def _tests(traced: Traced, say: Report) -> list[tuple[dict[str, Any], Mapping[str, interpret.Value]]]:
     """Inputs (defaults, or random numbers) and what the interpreter makes of them, where that is little data."""
     if any(_elements(program) > SELFTEST_ELEMENTS for program in traced.programs.ranks):
         return []
     inputs = [_test_inputs(program, traced, rank) for rank, program in enumerate(traced.programs.ranks)]
-    results = interpret.run(traced.programs, inputs)
+    try:
+        results = interpret.run(traced.programs, inputs)
+    except NoDevice as error:
+        say(f"{traced.programs.entry}: the bundle has no self-test: {error}")
+        return []
+    except CallError as error:
+        raise AppError(f"entry {traced.programs.entry!r}, {error}") from error
     return list(zip(inputs, results, strict=True))
 
 

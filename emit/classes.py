@@ -31,6 +31,8 @@ def _node(node: ir.Node) -> tuple[object, ...]:
             what = (node.path,)
         case ir.Lambda():
             what = (node.operands, node.stored, _INTEGER.sub("#", expr_text(node.expr)))
+        case ir.LoopyCall():
+            what = (node.kernel, node.result, node.operands)
         case ir.Allreduce():
             what = (node.operand, node.op)
     return type(node).__name__, node.dtype.name, len(node.shape), *what

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from aotato.emit.nest import Accumulate, Kernel, Nest
+from aotato.emit.nest import Accumulate, Call, Kernel, Nest
 from aotato.frontend import ir
 from aotato.frontend.parts import Message, Partition
 from aotato.frontend.text import dumps
@@ -46,11 +46,13 @@ def _parcels(message: Message, sent: bool) -> str:
     return ", ".join(f"{p.sent if sent else p.received} (tag {p.tag})" for p in message.parcels)
 
 
-def kernels_text(kernels: Sequence[Kernel]) -> str:
+def kernels_text(kernels: Sequence[Kernel | Call]) -> str:
     return "\n".join(map(kernel_text, kernels))
 
 
-def kernel_text(kernel: Kernel) -> str:
+def kernel_text(kernel: Kernel | Call) -> str:
+    if isinstance(kernel, Call):
+        return f"call {kernel.name}: reads {', '.join(kernel.reads) or 'nothing'}; makes {', '.join(kernel.writes)}\n"
     head = f"kernel {kernel.name}: reads {', '.join(kernel.reads) or 'nothing'}; makes {', '.join(kernel.writes)}\n"
     return head + "".join(map(_nest_text, kernel.nests))
 

@@ -177,6 +177,19 @@ def to_half() -> CFunction:
     return CFunction("aot_to_half", ("float32",), "uint16", text)
 
 
+def double_to_half() -> CFunction:
+    """The same from a double: by way of a float it would be rounded twice."""
+    body = (
+        "ulong b = as_ulong(a), s = b >> 48 & 0x8000, m = b & 0x7fffffffffffffff; "
+        "if (m > 0x7ff0000000000000) return s | 0x7e00; "
+        "if (m >= 0x40effe0000000000) return s | 0x7c00; "
+        "if (m < 0x3f10000000000000) return s | (ulong)rint(as_double(m) * 0x1p24); "
+        "return s | (m - 0x3f00000000000000 + 0x1ffffffffff + (m >> 42 & 1)) >> 42;"
+    )
+    text = f"static inline ushort aot_double_to_half(double a) {{ {body} }}"
+    return CFunction("aot_double_to_half", ("float64",), "uint16", text)
+
+
 def _definition(name: str, ctype: str, result: str, parameters: str, body: str) -> str:
     unsigned = ctype if ctype.startswith("u") else "u" + ctype
     text = f"inline {result} {name}({parameters}) {{ {body} }}"

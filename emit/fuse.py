@@ -1,20 +1,20 @@
 """Which arrays of a part get memory, and which kernels compute them.
 
 Elementwise arrays are inlined into their readers, stored ones too. A reduction is inlined where one reader reads it at
-its own index; otherwise it gets memory and a level of its own, and so does what it is inlined into. What feeds messages
-and reductions over ranks comes first.
+its own index; otherwise it gets memory and a level of its own, and so does what it is inlined into. What a call reads
+and makes is in memory. What feeds messages and reductions over ranks comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
 from aotato.emit.joined import Joined, send_names
-from aotato.emit.nest import Kernel, Nest
+from aotato.emit.nest import Call, Kernel, Nest
 from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -30,7 +30,7 @@ _Read = tuple[str, tuple[ex.Expr, ...], bool]  # reader, index, whether inside a
 class Fused:
     """The kernels of a rank in launch order, and the arrays that live only inside one part."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel | Call, ...]
     temporaries: tuple[str, ...]  # materialised inside a part, in order
 
 
@@ -43,19 +43,26 @@ class _PartPlan:
     stores: tuple[str, ...]
     materialised: tuple[str, ...]
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
+    each: bool = False  # a kernel for every array
 
 
-def fuse(joined: Joined, batch: Mapping[str, int], target: Target) -> Fused:
+def fuse(joined: Joined, batch: Mapping[str, int], target: Target, inline: bool = True) -> Fused:
     """Kernels part by part. What a part stores is in memory for the parts after it.
 
     `batch` is the rank's row of `axes.batch_axes`: kernels over blocks of elements; without, array by array.
+    Without `inline`, every array gets memory and a kernel of its own.
     """
     partition = joined.partition
     stored = {joint.array for joint in joined.joints if not joint.outgoing}
-    kernels: list[Kernel] = []
+    kernels: list[Kernel | Call] = []
     temporaries: list[str] = []
     for part in partition.parts:
-        plan, made = _part(joined, part, frozenset(stored), batch, target)
+        made: Sequence[Kernel | Call]
+        if inline:
+            plan, made = _part(joined, part, frozenset(stored), batch, target)
+        else:
+            plan = _apart(joined, part, frozenset(stored))
+            made = _kernels(partition.program, plan, frozenset(stored))
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
@@ -64,10 +71,12 @@ def fuse(joined: Joined, batch: Mapping[str, int], target: Target) -> Fused:
 
 def _part(
     joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
-) -> tuple[_PartPlan, list[Kernel]]:
+) -> tuple[_PartPlan, Sequence[Kernel | Call]]:
     """The part over blocks of elements where that has a use and fits local memory; else array by array."""
     program = joined.partition.program
-    if batch and part.stores and all(name in batch for name in part.stores):
+    computed = ir.computed_below(program, _roots(joined, part)[1], stored)
+    called = any(isinstance(program.arrays[name], ir.LoopyCall) for name in computed)
+    if batch and part.stores and all(name in batch for name in part.stores) and not called:
         plan = _plan(joined, part, stored, batch)
         kernels = _block_kernels(program, plan, stored, batch, target)
         if kernels is not None and blocks.sharing(program, kernels):
@@ -77,13 +86,8 @@ def _part(
 
 
 def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
-    program, together = joined.partition.program, send_names(joined.joints)
-    names = [(message.batch, parcel.sent) for message in part.sends for parcel in message.parcels]
-    sent = [together.get(key, key[1]) for key in names]
-    reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
-    urgent = tuple(dict.fromkeys([*sent, *reduced]))
-    roots = dict.fromkeys([*urgent, *part.stores])
-    closure = frozenset(ir.lambdas_below(program, roots, stored))
+    program, (urgent, roots) = joined.partition.program, _roots(joined, part)
+    closure = frozenset(ir.computed_below(program, roots, stored))
     readers = _readers(program, closure, roots)
     if batch:
         materialised, level = crossing.storage(program, closure, tuple(roots), part.stores, batch)
@@ -91,6 +95,25 @@ def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str
     costly = _costly(program, closure, readers, roots)
     materialised = tuple(name for name in costly if name not in part.stores)
     return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, frozenset(costly)))
+
+
+def _roots(joined: Joined, part: Part) -> tuple[tuple[str, ...], dict[str, None]]:
+    """What leaves the part in messages and reductions; and that with what it stores."""
+    program, together = joined.partition.program, send_names(joined.joints)
+    names = [(message.batch, parcel.sent) for message in part.sends for parcel in message.parcels]
+    sent = [together.get(key, key[1]) for key in names]
+    reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
+    urgent = tuple(dict.fromkeys([*sent, *reduced]))
+    return urgent, dict.fromkeys([*urgent, *part.stores])
+
+
+def _apart(joined: Joined, part: Part, stored: frozenset[str]) -> _PartPlan:
+    """Every array in memory."""
+    program, (urgent, roots) = joined.partition.program, _roots(joined, part)
+    closure = frozenset(ir.computed_below(program, roots, stored))
+    materialised = tuple(name for name in program.arrays if name in closure and name not in part.stores)
+    level = _levels(program, closure, closure)
+    return _PartPlan(part, urgent, part.stores, materialised, level, each=True)
 
 
 def _readers(
@@ -124,7 +147,12 @@ def _costly(
     found = []
     weight: dict[str, int] = {}  # expression nodes with elementwise operands written out
     reducing: set[str] = set()  # whoever computes them anew repeats a reduction
+    calls = {name: node for name, node in program.of_type(ir.LoopyCall) if name in closure}
+    passed = {operand for call in calls.values() for operand in call.operands}
     for name, node in program.arrays.items():
+        if name in calls or (name in closure and name in passed):
+            found.append(name)
+            continue
         if name not in closure or not isinstance(node, ir.Lambda):
             continue
         below = (weight.get(node.operands[position], 0) for position, _ in ex.reads(node.expr))
@@ -159,7 +187,7 @@ def _levels(program: ir.Program, closure: frozenset[str], costly: frozenset[str]
     return level
 
 
-def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> list[Kernel]:
+def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> list[Kernel | Call]:
     """Urgent levels first, then the rest; a level's results share one launch."""
     first = _feeding(program, plan.urgent, plan)
     rest = [name for name in (*plan.materialised, *plan.stores) if name not in first]
@@ -204,26 +232,55 @@ def _feeding(program: ir.Program, urgent: tuple[str, ...], plan: _PartPlan) -> d
     for name in reversed(list(program.arrays)):
         if name in needed and name in plan.level:
             needed.update(ir.operands(program.arrays[name]))
+    called = {_call_key(program, name) for name in needed}
+    needed |= {name for name in plan.level if _call_key(program, name) in called}
     return {name: None for name in (*plan.materialised, *plan.stores) if name in needed}
+
+
+def _call_key(program: ir.Program, name: str) -> tuple[str, ...]:
+    """The same for all results of a call; the name itself for other arrays."""
+    node = program.arrays[name]
+    return (node.kernel, *node.operands) if isinstance(node, ir.LoopyCall) else (name,)
 
 
 def _by_level(
     program: ir.Program, plan: _PartPlan, names: tuple[str, ...], stored: frozenset[str], label: str
-) -> list[Kernel]:
+) -> list[Kernel | Call]:
     """A kernel per level; arrays that are in memory already (sent as they are) are packed with the first."""
     own = {*plan.materialised, *plan.stores}
-    kernels = []
+    kernels: list[Kernel | Call] = []
     ready = set(stored)
+    calls = [name for name in names if name in plan.level and not isinstance(program.arrays[name], ir.Lambda)]
     # A sent array that is read, not computed, can be packed at any level: with the last, beside computed ones
-    top = max((plan.level[name] for name in names if name in plan.level), default=0)
+    top = max((plan.level[name] + (name in calls and name in plan.urgent) for name in names if name in plan.level),
+              default=0)
+    at = {name: plan.level.get(name, top) for name in names} | dict.fromkeys(calls, top)
     for level in range(top + 1):
-        chosen = tuple(name for name in names if plan.level.get(name, top) == level)
-        # Zero-size arrays have no element to compute
-        if any(ir.size(program.arrays[name].shape) for name in chosen):
-            in_memory = _in_memory(program, frozenset(ready))
-            kernels.extend(_kernels_of(program, plan.part.number, chosen, in_memory, label))
-        ready.update(name for name in chosen if name in own)
+        made = tuple(name for name in calls if plan.level[name] == level)
+        kernels.extend(_calls(program, plan.part.number, made))
+        chosen = tuple(n for n in names if at[n] == level and (n not in calls or n in plan.urgent))
+        for group in [(name,) for name in chosen] if plan.each else [chosen]:
+            # Zero-size arrays have no element to compute
+            if any(ir.size(program.arrays[name].shape) for name in group):
+                in_memory = _in_memory(program, frozenset(ready))
+                kernels.extend(_kernels_of(program, plan.part.number, group, in_memory, label))
+        ready.update(name for name in (*made, *chosen) if name in own)
     return kernels
+
+
+def _calls(program: ir.Program, part: int, names: tuple[str, ...]) -> list[Call]:
+    """The calls that make arrays `names`, each once."""
+    made: dict[tuple[str, ...], dict[str, str]] = {}
+    for name in names:
+        node = program.arrays[name]
+        assert isinstance(node, ir.LoopyCall)
+        made.setdefault(_call_key(program, name), {})[node.result] = name
+    calls = []
+    for (digest, *operands), results in made.items():
+        kernel = program.kernels[digest]
+        arrays = tuple(results.get(argument.name, "") for argument in kernel.results)
+        calls.append(Call(f"{program.entry}_{part}_{kernel.name}", part, kernel, tuple(operands), arrays))
+    return calls
 
 
 def _in_memory(program: ir.Program, ready: frozenset[str]) -> Callable[[str], bool]:

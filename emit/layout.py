@@ -85,7 +85,7 @@ def _home(
             return Place(f"const:{node.digest[:16]}")
         case ir.Recv() | ir.Allreduce():
             return None  # laid out with its message or reduction
-        case ir.Lambda():
+        case ir.Lambda() | ir.LoopyCall():
             path = next((output.path for output in partition.program.outputs if output.array == name), None)
             if path is not None:
                 return Place(f"output:{path}")

@@ -10,9 +10,11 @@ layout, no loopy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from aotato.frontend.expr import Expr
 from aotato.frontend.ir import DType, Shape
+from aotato.frontend.opaque import Opaque
 
 
 @dataclass(frozen=True)
@@ -127,3 +129,20 @@ class Kernel:
     writes: tuple[str, ...]
     block: Block | None = None
     early: bool = False  # runs while the messages of the batch before its part travel: it reads none of them
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel that is not ours. It reads and writes whole arrays."""
+
+    name: str
+    part: int
+    kernel: Opaque
+    reads: tuple[str, ...]  # one for each of the kernel's inputs
+    results: tuple[str, ...]  # one for each of the kernel's results; "" for one that nobody needs
+    block: ClassVar[None] = None
+    early: ClassVar[bool] = False
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(name for name in self.results if name)

@@ -24,7 +24,7 @@ from aotato.emit.slots import bytes_of_element, kept_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
-_CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
+CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 
 
 def draft(
@@ -161,7 +161,7 @@ def code(draft: Draft, contract: bool) -> str:
         target=target,
         lang_version=(2018, 2),
         index_dtype=draft.index_dtype,
-        preambles=[] if contract else [("00_contract", _CONTRACT_OFF)],
+        preambles=[] if contract else [("00_contract", CONTRACT_OFF)],
         silenced_warnings=["write_race*", "*_dependency*", "variable_access_ordered"],
         # Arrays have no shape that it could check, and conditions of casts of arguments are beyond it; that stores to
         # different components go to different places it cannot tell

@@ -15,16 +15,16 @@ import pymbolic.primitives as prim
 
 from aotato.emit import integers
 from aotato.emit.joined import Joined
-from aotato.emit.nest import Kernel, Nest
+from aotato.emit.nest import Call, Kernel, Nest
 from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 
-def overlapped(ranks: Sequence[tuple[Joined, Sequence[Kernel]]], target: Target) -> list[list[Kernel]]:
+def overlapped(ranks: Sequence[tuple[Joined, Sequence[Kernel | Call]]], target: Target) -> list[list[Kernel | Call]]:
     """The kernels of every rank in launch order, some split in two; number k is split on all ranks or on none."""
     found = [[interior(joined, kernels, k) for k in range(len(kernels))] for joined, kernels in ranks]
-    made: list[list[Kernel]] = [[] for _ in ranks]
+    made: list[list[Kernel | Call]] = [[] for _ in ranks]
     alike = len({len(kernels) for _, kernels in ranks}) == 1
     for rank, (_, kernels) in enumerate(ranks):
         for k, kernel in enumerate(kernels):
@@ -33,7 +33,7 @@ def overlapped(ranks: Sequence[tuple[Joined, Sequence[Kernel]]], target: Target)
     return made
 
 
-def interior(joined: Joined, kernels: Sequence[Kernel], number: int) -> int:
+def interior(joined: Joined, kernels: Sequence[Kernel | Call], number: int) -> int:
     """How many elements, from the first on, kernel `number` can compute before the last messages arrive."""
     kernel, program = kernels[number], joined.partition.program
     travelling = arriving(joined, kernel.part - 1)
@@ -53,21 +53,21 @@ def arriving(joined: Joined, batch: int) -> set[str]:
     return alone | {joint.array for joint in joined.joints if joint.batch == batch and not joint.outgoing}
 
 
-def _is_worth(ranks: Sequence[tuple[Kernel, int]], target: Target) -> bool:
+def _is_worth(ranks: Sequence[tuple[Kernel | Call, int]], target: Target) -> bool:
     """Whether every rank has a block kernel there, and the first halves take longer than the launches they cost."""
     if any(kernel.block is None for kernel, _ in ranks):
         return False
     return max(count * _bytes_each(kernel) for kernel, count in ranks) >= target.hidden_bytes
 
 
-def _bytes_each(kernel: Kernel) -> int:
+def _bytes_each(kernel: Kernel | Call) -> int:
     assert kernel.block is not None
     return 8 * sum(ir.size(nest.shape[1:]) * len(nest.stores) for nest in kernel.nests)
 
 
-def _halves(kernel: Kernel, count: int) -> list[Kernel]:
+def _halves(kernel: Kernel | Call, count: int) -> list[Kernel | Call]:
     block = kernel.block
-    assert block is not None
+    assert isinstance(kernel, Kernel) and block is not None
     early = dataclasses.replace(block, first=0, elements=count)
     late = dataclasses.replace(block, first=count, elements=block.elements - count)
     halves = [dataclasses.replace(kernel, block=early, early=True), dataclasses.replace(kernel, block=late)]

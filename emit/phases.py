@@ -59,7 +59,7 @@ def planned(
     program: ir.Program, batch: Mapping[str, int], roots: tuple[str, ...], in_memory: frozenset[str], staging: bool
 ) -> Phases:
     """`staging` allows copies of arrays that are in memory."""
-    closure = ir.lambdas_below(program, roots, in_memory)
+    closure = ir.computed_below(program, roots, in_memory)
     found = {name: tuple(_reads(program.arrays[name])) for name in closure}
     crossing = frozenset(_crossing(program, batch, closure, found))
     phases, evaluations = _phases(program, batch, roots, closure, found, crossing)

@@ -215,6 +215,8 @@ class Scalars:
             value, source = self.call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
             if source == expr.dtype:
                 return value
+        if expr.dtype == np.float16 and source == np.float64:
+            return self.call(functions.from_half(), self.call(functions.double_to_half(), value))
         if expr.dtype.kind == "b":
             return prim.If(prim.Comparison(value, "!=", _literal(source.type(0))), np.uint8(1), np.uint8(0))
         return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from aotato.emit import account, memory, opencl
+from aotato.emit import account, calls, memory, opencl
 from aotato.emit.axes import batch_axes
 from aotato.emit.draft import Draft
 from aotato.emit.fuse import Fused, fuse
 from aotato.emit.joined import Joined
 from aotato.emit.layout import Layout, lay_out
 from aotato.emit.names import Place
-from aotato.emit.nest import Kernel
+from aotato.emit.nest import Call, Kernel
 from aotato.emit.overlap import overlapped
 from aotato.emit.sharing import Cache, Source
 from aotato.emit.target import Target
@@ -29,7 +29,7 @@ class Emitted:
     """A rank's entry for a target: its schedule, its kernels, and by digest their sources and the constants in use."""
 
     schedule: sch.Schedule
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel | Call, ...]
     sources: Mapping[str, str]
     constants: Mapping[str, np.ndarray[Any, Any]]
 
@@ -42,6 +42,7 @@ class _Drafted:
     fused: Fused
     layout: Layout
     drafts: tuple[tuple[str, bool, Draft], ...]
+    calls: tuple[calls.Launched, ...]
 
 
 def emit(
@@ -51,40 +52,54 @@ def emit(
     overlap: bool,
     on_device: frozenset[str],
     cache: Cache,
+    inline: bool = True,
 ) -> list[Emitted]:
-    """All ranks of an entry; `on_device` as in `lay_out`. `overlap` allows kernels to be launched in halves."""
+    """All ranks of an entry; `on_device` as in `lay_out`, `inline` as in `fuse`.
+
+    `overlap` allows kernels to be launched in halves.
+    """
     target = replace(target, matrices=target.matrices and contract)
     batches = batch_axes([joined.partition.program for joined in partitions])
-    fused = [fuse(joined, batch, target) for joined, batch in zip(partitions, batches, strict=True)]
-    kernels = [each.kernels for each in fused]
+    fused = [fuse(joined, batch, target, inline) for joined, batch in zip(partitions, batches, strict=True)]
+    kernels: list[Sequence[Kernel | Call]] = [each.kernels for each in fused]
     if overlap:
-        kernels = overlapped(list(zip(partitions, kernels, strict=True)), target)
+        kernels = [*overlapped(list(zip(partitions, kernels, strict=True)), target)]
     drafted = [
-        _drafted(joined, replace(each, kernels=tuple(row)), target, on_device)
+        _drafted(joined, replace(each, kernels=tuple(row)), target, contract, on_device, cache)
         for joined, each, row in zip(partitions, fused, kernels, strict=True)
     ]
     sources = cache.write([rank.drafts for rank in drafted], contract)
     return [_emitted(rank, len(drafted), target, row) for rank, row in zip(drafted, sources, strict=True)]
 
 
-def _drafted(joined: Joined, fused: Fused, target: Target, on_device: frozenset[str]) -> _Drafted:
+def _drafted(
+    joined: Joined, fused: Fused, target: Target, contract: bool, on_device: frozenset[str], cache: Cache
+) -> _Drafted:
     program = joined.partition.program
     layout = lay_out(joined, fused, on_device)
-    drafts = []
+    drafts, launched = [], []
     for kernel in fused.kernels:
+        if isinstance(kernel, Call):
+            launched.append(calls.launched(kernel, program, layout.home, target, contract, cache.calls))
+            continue
         write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
         draft = opencl.draft(kernel, program, layout.home, write_at, target.group_size)
         # Both halves of a kernel share a text
         late = kernel.block is not None and kernel.block.first and not kernel.early
         drafts.append((kernel.name, bool(late), draft))
-    return _Drafted(joined, fused, layout, tuple(drafts))
+    layout = replace(layout, buffers=(*layout.buffers, *(buffer for made in launched for buffer in made.scratch)))
+    return _Drafted(joined, fused, layout, tuple(drafts), tuple(launched))
 
 
 def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source]) -> Emitted:
     partition, program, layout = rank.joined.partition, rank.joined.partition.program, rank.layout
-    launches = [
-        _launch(kernel, program, layout, source) for kernel, source in zip(rank.fused.kernels, sources, strict=True)
-    ]
+    written, called = iter(sources), iter(rank.calls)
+    launches: list[sch.Launch] = []
+    for kernel in rank.fused.kernels:
+        if isinstance(kernel, Call):
+            launches.extend(next(called).launches)
+        else:
+            launches.append(_launch(kernel, program, layout, next(written)))
     plan = memory.plan(_lifetimes(layout, launches), target.alignment)
     outputs = tuple(_output(program, layout, output) for output in program.outputs)
     used = {a.buffer for launch in launches for a in launch.arguments} | {output.buffer for output in outputs}
@@ -112,7 +127,10 @@ def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source
         outputs,
         _untagged(program, layout),
     )
-    return Emitted(schedule, rank.fused.kernels, {source.digest: source.text for source in sources}, constants)
+    texts = {source.digest: source.text for source in sources}
+    for made in rank.calls:
+        texts |= made.texts
+    return Emitted(schedule, rank.fused.kernels, texts, constants)
 
 
 def _launch(kernel: Kernel, program: ir.Program, layout: Layout, source: Source) -> sch.Launch:
@@ -212,5 +230,5 @@ def _output(program: ir.Program, layout: Layout, output: ir.Output) -> sch.Outpu
 
 def _untagged(program: ir.Program, layout: Layout) -> tuple[str, ...]:
     """Arrays with memory of their own that are no inputs, outputs or messages, and that the user did not tag."""
-    names = (b.name for b in layout.buffers if b.kind == "temporary")
-    return tuple(name for name in names if not program.arrays[name.partition(":")[2]].stored)  # type: ignore[union-attr]
+    named = {b.name: program.arrays.get(b.name.partition(":")[2]) for b in layout.buffers if b.kind == "temporary"}
+    return tuple(name for name, node in named.items() if isinstance(node, ir.Lambda) and not node.stored)

@@ -33,6 +33,7 @@ class Cache:
 
     def __init__(self) -> None:
         self.texts: dict[Any, str] = {}
+        self.calls: dict[Any, Any] = {}  # for `calls.launched`
 
     def write(self, drafts: Sequence[Sequence[tuple[str, bool, Draft]]], contract: bool) -> list[list[Source]]:
         """The sources of all kernels of every rank: (name, whether it is the second half of the one before, draft)."""

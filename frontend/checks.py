@@ -6,12 +6,15 @@ mistakes of all ranks are reported in one go.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 
 from aotato.frontend.cycles import cycles
 from aotato.frontend.dependences import allreduces, dependences, receives_by_key, sends_by_key
 from aotato.frontend.ir import Allreduce, Programs, Recv, Send, Where, type_text
 from aotato.frontend.program_checks import InvalidProgram, check_program
+
+SHOWN_TAGS = 4  # of many, in a hint
 
 
 class MessageError(Exception):
@@ -200,6 +203,9 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _others(programs: Programs, tag: int, tags: Iterable[int], verb: str) -> str:
-    """A hint at tags that were perhaps meant."""
+    """A hint at tags that were perhaps meant: all if they are few, else those most alike."""
     texts = [programs.tags[other] for other in tags if other != tag]
-    return f" (it {verb} with {', '.join(texts)})" if texts else ""
+    if len(texts) <= SHOWN_TAGS:
+        return f" (it {verb} with {', '.join(texts)})" if texts else ""
+    near = difflib.get_close_matches(programs.tags[tag], texts, SHOWN_TAGS, cutoff=0)
+    return f" (it {verb} with {', '.join(near)} and {len(texts) - len(near)} others)"

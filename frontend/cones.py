@@ -1,20 +1,20 @@
-"""What each part computes: the Lambdas below what it stores, sends and reduces, down to what earlier parts stored."""
+"""What each part computes: all that lies below what it stores, sends and reduces, down to what earlier parts stored."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aotato.frontend.ir import Lambda, Program, operands
+from aotato.frontend.ir import is_computed, operands
 from aotato.frontend.parts import Part, Partition
 
 
 def computed(found: Partition, part: Part) -> list[str]:
-    """The Lambdas that `part` computes, each once, in an order that depends on the partition only."""
+    """The arrays that `part` computes, each once, in an order that depends on the partition only."""
     return cone(found, part, [*part.stores, *demands(found, part)])
 
 
 def cone(found: Partition, part: Part, roots: Sequence[str]) -> list[str]:
-    """The Lambdas that `part` computes for `roots`."""
+    """The arrays that `part` computes for `roots`."""
     program, stored_in = found.program, stored_parts(found)
     reached: dict[str, None] = {}
     stack = list(reversed(roots))
@@ -22,7 +22,7 @@ def cone(found: Partition, part: Part, roots: Sequence[str]) -> list[str]:
         name = stack.pop()
         name = found.aliases.get(name, name)
         stored_before = stored_in.get(name, part.number) < part.number
-        if name not in reached and not stored_before and isinstance(program.arrays[name], Lambda):
+        if name not in reached and not stored_before and is_computed(program.arrays[name]):
             reached[name] = None
             stack.extend(operands(program.arrays[name]))
     return list(reached)
@@ -39,10 +39,3 @@ def demands(found: Partition, part: Part) -> list[str]:
 def stored_parts(found: Partition) -> dict[str, int]:
     """The number of the part that stores each stored array."""
     return {name: part.number for part in found.parts for name in part.stores}
-
-
-def lambda_of(program: Program, name: str) -> Lambda:
-    """The Lambda that `name` is known to be."""
-    node = program.arrays[name]
-    assert isinstance(node, Lambda)
-    return node

@@ -10,7 +10,19 @@ import numpy as np
 
 from aotato.frontend import bounds
 from aotato.frontend.evaluate import evaluate
-from aotato.frontend.ir import Allreduce, Const, Input, Lambda, Program, Programs, Recv, operands, type_text
+from aotato.frontend.ir import (
+    Allreduce,
+    Const,
+    Input,
+    Lambda,
+    LoopyCall,
+    Program,
+    Programs,
+    Recv,
+    operands,
+    type_text,
+)
+from aotato.frontend.opaque_run import call
 from aotato.frontend.reductions import extreme, stack
 from aotato.frontend.values import Value, wide
 
@@ -27,6 +39,7 @@ class _Rank:
     inputs: Inputs
     waiting: list[str]  # arrays without a value, in program order
     values: dict[str, Value] = field(default_factory=dict)
+    calls: dict[tuple[str, tuple[str, ...]], Mapping[str, Value]] = field(default_factory=dict)  # by kernel, operands
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ def run(programs: Programs, inputs: Sequence[Inputs]) -> tuple[dict[str, Value],
 
     Allreduces match by their order in `Program.arrays`. Raises ValueError where an input is missing or of
     another type, or the two ends of a message differ, RuntimeError where ranks wait for what never comes, and
-    what `evaluate` raises, with the rank and array put before the message.
+    what `evaluate` and `opaque_run.call` raise, with the rank and array put before the message.
     """
     if len(inputs) != programs.size:
         raise ValueError(f"there are {programs.size} ranks, but inputs for {len(inputs)}")
@@ -99,6 +112,8 @@ def _attempt(job: _Job, rank: _Rank, name: str) -> bool:
             value = _allreduce(node.op, terms)
         case Lambda():
             value = _evaluate(rank, name, node)
+        case LoopyCall():
+            value = _called(rank, name, node)
         case _:
             raise AssertionError(f"unknown node {type(node).__name__}")
     rank.values[name] = value
@@ -112,6 +127,17 @@ def _evaluate(rank: _Rank, name: str, node: Lambda) -> Value:
         kind = next(k for k in (IndexError, OverflowError, TypeError, ValueError) if isinstance(error, k))
         line = f" ({node.where})" if node.where else ""
         raise kind(f"rank {rank.program.rank}, array '{name}'{line}: {error}") from error
+
+
+def _called(rank: _Rank, name: str, node: LoopyCall) -> Value:
+    """One of the results of a kernel, which runs once for all."""
+    key = (node.kernel, node.operands)
+    if key not in rank.calls:
+        try:
+            rank.calls[key] = call(rank.program.kernels[node.kernel], [rank.values[o] for o in node.operands])
+        except RuntimeError as error:
+            raise type(error)(f"rank {rank.program.rank}, array '{name}': {error}") from error
+    return rank.calls[key][node.result]
 
 
 def _exact(array: np.ndarray[Any, Any]) -> Value:

@@ -1,18 +1,22 @@
 """The intermediate representation: one entry on one rank, as arrays in dependency order.
 
 A `Program` maps names to nodes; a node refers to earlier ones by name (SSA). Shapes and dtypes are static,
-so bytes and flops are known. It knows nothing of pytato, parts, kernels or devices.
+so bytes and flops are known. It knows nothing of pytato, parts, kernels or devices; a loopy kernel that a program
+calls is data to it, like a constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotato.frontend.expr import Expr
+from aotato.frontend.expr import Expr, has_reduce
+
+if TYPE_CHECKING:
+    from aotato.frontend.opaque import Opaque
 
 Shape = tuple[int, ...]
 DType = np.dtype[Any]
@@ -78,6 +82,20 @@ class Lambda:
 
 
 @dataclass(frozen=True)
+class LoopyCall:
+    """The array that kernel `Program.kernels[kernel]` writes into its argument `result`.
+
+    Opaque: all operands and results are whole arrays in memory. Calls of one kernel with the same operands are one.
+    """
+
+    kernel: str  # digest
+    result: str
+    operands: tuple[str, ...]  # one for each of the kernel's inputs
+    shape: Shape
+    dtype: DType
+
+
+@dataclass(frozen=True)
 class Allreduce:
     """The elementwise reduction of `operand` over all ranks; every rank holds the result."""
 
@@ -88,7 +106,7 @@ class Allreduce:
     where: Where | None = field(default=None, compare=False)
 
 
-Node = Input | Const | Recv | Lambda | Allreduce
+Node = Input | Const | Recv | Lambda | LoopyCall | Allreduce
 
 
 @dataclass(frozen=True)
@@ -119,6 +137,7 @@ class Program:
     sends: tuple[Send, ...]
     outputs: tuple[Output, ...]  # sorted by path
     constants: Mapping[str, np.ndarray[Any, Any]] = field(compare=False, repr=False)
+    kernels: Mapping[str, Opaque] = field(default_factory=dict, compare=False, repr=False)
 
     def of_type(self, kind: type) -> Iterator[tuple[str, Any]]:
         return ((name, node) for name, node in self.arrays.items() if isinstance(node, kind))
@@ -146,18 +165,28 @@ def operands(node: Node) -> tuple[str, ...]:
     match node:
         case Input() | Const() | Recv():
             return ()
-        case Lambda():
+        case Lambda() | LoopyCall():
             return node.operands
         case Allreduce():
             return (node.operand,)
     raise AssertionError(f"unknown node {type(node).__name__}")
 
 
-def lambdas_below(program: Program, roots: Iterable[str], stop: Collection[str]) -> tuple[str, ...]:
-    """The Lambdas that must be computed for `roots` (themselves included), down to those in `stop`; program order."""
+def is_computed(node: Node) -> bool:
+    """Whether kernels make the array, rather than the caller, the build or the network."""
+    return isinstance(node, Lambda | LoopyCall)
+
+
+def is_costly(node: Node) -> bool:
+    """Whether the array is computed once, never again where it is read."""
+    return isinstance(node, LoopyCall) or (isinstance(node, Lambda) and has_reduce(node.expr))
+
+
+def computed_below(program: Program, roots: Iterable[str], stop: Collection[str]) -> tuple[str, ...]:
+    """What must be computed for `roots` (themselves included), down to arrays in `stop`; program order."""
 
     def wanted(name: str) -> bool:
-        return isinstance(program.arrays[name], Lambda) and name not in stop
+        return is_computed(program.arrays[name]) and name not in stop
 
     needed = set(filter(wanted, roots))
     for name in reversed(list(program.arrays)):

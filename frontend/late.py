@@ -13,7 +13,7 @@ import numpy as np
 
 from aotato.frontend import expr as ex
 from aotato.frontend.dependences import allreduces
-from aotato.frontend.ir import Lambda, Program, Programs, nbytes, operands
+from aotato.frontend.ir import LoopyCall, Node, Program, Programs, is_computed, is_costly, nbytes, operands
 from aotato.frontend.levels import Levels
 from aotato.frontend.storage import aliases, stored
 
@@ -22,7 +22,7 @@ LONGEST_DELAYED = 1024  # terms of a reduction that is worth delaying
 
 @dataclass(frozen=True)
 class Placed:
-    """The part that computes each array of a rank, the Lambdas to store in program order, and receives from itself."""
+    """The part that computes each array of a rank, the arrays to store in program order, and receives from itself."""
 
     part: Mapping[str, int]
     stores: tuple[str, ...]
@@ -76,23 +76,25 @@ def _late(
     for name in reversed(list(program.arrays)):
         if name in collected:
             needed(program.arrays[name].operand, collected[name])  # type: ignore[union-attr]
-        elif isinstance(node := program.arrays[name], Lambda):
+        elif is_computed(node := program.arrays[name]):
             # What nothing needs stays where it is
             latest.setdefault(name, level[name])
-            for operand in node.operands:
-                needed(operand, latest[name] if is_short(node.expr) else level[name])
+            for operand in operands(node):
+                needed(operand, latest[name] if can_wait(node) else level[name])
     part = dict(level)
-    for name, node in program.of_type(Lambda):
-        if ex.has_reduce(node.expr):
-            part[name] = latest[name] if is_short(node.expr) else level[name]
-        else:
+    for name, node in program.arrays.items():
+        if is_costly(node):
+            part[name] = latest[name] if can_wait(node) else level[name]
+        elif is_computed(node):
             below = (part[alias.get(operand, operand)] for operand in operands(node))
             part[name] = max(below, default=level[name])
     return part
 
 
-def is_short(expr: ex.Expr) -> bool:
-    """Whether `expr` has no reductions but such as are worth delaying."""
-    loops = [inner for inner in ex.walk(expr) if isinstance(inner, ex.Reduce)]
+def can_wait(node: Node) -> bool:
+    """Whether a computed array holds no reductions but such as are worth delaying; nothing is known of a call."""
+    if isinstance(node, LoopyCall):
+        return False
+    loops = [inner for inner in ex.walk(node.expr) if isinstance(inner, ex.Reduce)]  # type: ignore[union-attr]
     terms = sum(int(np.prod([upper - lower for _, lower, upper in r.bounds])) for r in loops)
     return not loops or 0 < terms <= LONGEST_DELAYED

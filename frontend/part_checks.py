@@ -5,21 +5,31 @@ One function an invariant.
 
 from __future__ import annotations
 
-from aotato.frontend.cones import computed, demands, lambda_of, stored_parts
-from aotato.frontend.expr import has_reduce
+from aotato.frontend.cones import computed, demands, stored_parts
 from aotato.frontend.invariant import hold
-from aotato.frontend.ir import Allreduce, Const, Input, Lambda, Recv, operands
+from aotato.frontend.ir import (
+    Allreduce,
+    Const,
+    Input,
+    Lambda,
+    LoopyCall,
+    Recv,
+    is_computed,
+    is_costly,
+    operands,
+)
 from aotato.frontend.parts import Part, Partition
 
 
 def check_stores(found: Partition) -> None:
-    """What is stored is computed: a Lambda, never an input, constant, received array or result; and only once."""
+    """What is stored is computed: never an input, constant, received array or result; and only once."""
     program = found.program
     stores = [name for part in found.parts for name in part.stores]
     hold(len(stores) == len(set(stores)), "rank {} stores an array twice: {}", program.rank, stores)
     for name in stores:
         node = program.arrays.get(name)
-        hold(isinstance(node, Lambda), "rank {} stores {!r}, a {}", program.rank, name, type(node).__name__)
+        computed_here = node is not None and is_computed(node)
+        hold(computed_here, "rank {} stores {!r}, a {}", program.rank, name, type(node).__name__)
     kept = set(stores)
     unstored = tuple(name for name, node in program.of_type(Lambda) if node.stored and name not in kept)
     hold(found.unstored_hints == unstored, "rank {} reports {}, not {}", program.rank, found.unstored_hints, unstored)
@@ -31,7 +41,7 @@ def check_outputs(found: Partition) -> None:
     stores = {name for part in found.parts for name in part.stores}
     for output in program.outputs:
         array = found.aliases.get(output.array, output.array)
-        available = array in stores or not isinstance(program.arrays[array], Lambda)
+        available = array in stores or not is_computed(program.arrays[array])
         hold(available, "rank {}: output {!r} ({!r}) is not stored", program.rank, output.path, array)
 
 
@@ -48,7 +58,7 @@ def check_needs(found: Partition) -> None:
 
 
 def check_stores_have_reasons(found: Partition) -> None:
-    """What is stored is an output, or holds a reduction that nothing below it stores and is read by a later part."""
+    """What is stored is an output, or holds what is costly and not stored below it, and is read by a later part."""
     program = found.program
     outputs = {found.aliases.get(output.array, output.array) for output in program.outputs}
     read_in: dict[str, int] = {}
@@ -62,20 +72,20 @@ def check_stores_have_reasons(found: Partition) -> None:
                 continue
             later = read_in.get(name, -1) > part.number
             hold(later, "rank {} stores {!r}, which no later part reads", program.rank, name)
-            reduces = _holds_reduction(found, name)
-            hold(reduces, "rank {} stores {!r}, which is elementwise above stored arrays", program.rank, name)
+            costly = _is_costly(found, name)
+            hold(costly, "rank {} stores {!r}, which is elementwise above stored arrays", program.rank, name)
 
 
-def _holds_reduction(found: Partition, name: str) -> bool:
-    """Whether `name` is, or is computed from, a reduction with no stored array between."""
+def _is_costly(found: Partition, name: str) -> bool:
+    """Whether `name` is, or is computed from, what is computed once, with no stored array between."""
     stored_in, seen, stack = stored_parts(found), {name}, [name]
     while stack:
-        node = lambda_of(found.program, stack.pop())
-        if has_reduce(node.expr):
+        node = found.program.arrays[stack.pop()]
+        if is_costly(node):
             return True
-        for operand in node.operands:
+        for operand in operands(node):
             below = found.aliases.get(operand, operand)
-            inlined = isinstance(found.program.arrays[below], Lambda) and below not in stored_in
+            inlined = is_computed(found.program.arrays[below]) and below not in stored_in
             if inlined and below not in seen:
                 seen.add(below)
                 stack.append(below)
@@ -88,7 +98,7 @@ def _check_read(found: Partition, part: Part, name: str, arrives: dict[str, int]
             return
         case Recv() | Allreduce():
             there = name in arrives and arrives[name] < part.number
-        case Lambda():
+        case Lambda() | LoopyCall():
             there = stored_in.get(name, part.number) <= part.number
         case node:
             raise AssertionError(f"unknown node {type(node).__name__}")
@@ -105,11 +115,11 @@ def _arrivals(found: Partition) -> dict[str, int]:
 
 
 def check_reductions_once(found: Partition) -> None:
-    """No reduction is computed in two parts."""
+    """No reduction and no call is computed in two parts."""
     parts: dict[str, int] = {}
     for part in found.parts:
         for name in computed(found, part):
-            if has_reduce(lambda_of(found.program, name).expr):
-                text = "rank {} computes the reduction {!r} in parts {} and {}"
+            if is_costly(found.program.arrays[name]):
+                text = "rank {} computes {!r} in parts {} and {}"
                 first = parts.setdefault(name, part.number)
                 hold(first == part.number, text, found.program.rank, name, first, part.number)

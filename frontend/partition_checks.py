@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from aotato.frontend.cones import computed, lambda_of
-from aotato.frontend.expr import has_reduce
+from aotato.frontend.cones import computed
 from aotato.frontend.invariant import hold
-from aotato.frontend.ir import Allreduce, Programs, Recv, operands
-from aotato.frontend.late import is_short
+from aotato.frontend.ir import Allreduce, Programs, Recv, is_costly, operands
+from aotato.frontend.late import can_wait
 from aotato.frontend.part_checks import (
     check_needs,
     check_outputs,
@@ -202,7 +201,7 @@ def check_batches_minimal(partitions: Sequence[Partition], rounds: Sequence[Mapp
 
 
 def check_nothing_held_back(found: Partition, rounds: Mapping[str, int]) -> None:
-    """Messages, collectives, outputs and long reductions come as early as the rounds that they wait for allow."""
+    """Messages, collectives, outputs, calls and long reductions come as early as their rounds allow."""
     program = found.program
     outputs = {found.aliases.get(output.array, output.array) for output in program.outputs}
     text = "rank {} has {!r} in part {}, but it waits for {} rounds"
@@ -212,8 +211,7 @@ def check_nothing_held_back(found: Partition, rounds: Mapping[str, int]) -> None
             hold(rounds[name] == part.number, text, program.rank, name, part.number, rounds[name])
         for name in (*part.stores, *computed(found, part)):
             hold(rounds[name] <= part.number, text, program.rank, name, part.number, rounds[name])
-            expr = lambda_of(program, name).expr
-            if has_reduce(expr) and not is_short(expr):
+            if is_costly(program.arrays[name]) and not can_wait(program.arrays[name]):
                 hold(rounds[name] == part.number, text, program.rank, name, part.number, rounds[name])
         late = "rank {} has the result {!r} of a reduction of part {}, but it waits for {} rounds"
         for name in (result for reduction in part.reductions for result in reduction.results):

@@ -44,7 +44,7 @@ class Reduction:
 class Part:
     """What a rank computes between batch `number - 1` and batch `number`.
 
-    `stores` are the Lambdas that get memory of their own here: arrays that later parts read, and outputs.
+    `stores` are the computed arrays that get memory of their own here: those that later parts read, and outputs.
     Message contents and reduction operands are not among them unless something else needs them stored.
     """
 

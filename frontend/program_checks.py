@@ -9,7 +9,18 @@ import numpy as np
 import pymbolic.primitives as prim
 
 from aotato.frontend.expr import FUNCTIONS, REDUCE_OPS, Cast, Expr, Reduce, children, operand_position
-from aotato.frontend.ir import ALLREDUCE_OPS, Allreduce, Const, Input, Lambda, Node, Program, Recv, operands
+from aotato.frontend.ir import (
+    ALLREDUCE_OPS,
+    Allreduce,
+    Const,
+    Input,
+    Lambda,
+    LoopyCall,
+    Node,
+    Program,
+    Recv,
+    operands,
+)
 
 KINDS = "biufc"  # bool, integers, floating point numbers, complex numbers
 LARGEST_ITEM = 16  # bytes, complex128
@@ -75,8 +86,20 @@ def _check_node(place: str, node: Node, defined: Mapping[str, Node], program: Pr
             _hold(ordered, f"{place} is the {node.op} of complex numbers, which have no order")
         case Lambda():
             _check_lambda(place, node, defined)
+        case LoopyCall():
+            _check_call(place, node, defined, program)
         case _:
             raise AssertionError(f"unknown node {type(node).__name__}")
+
+
+def _check_call(place: str, node: LoopyCall, defined: Mapping[str, Node], program: Program) -> None:
+    _hold(node.kernel in program.kernels, f"{place} calls kernel {node.kernel!r}, which is not there")
+    kernel = program.kernels[node.kernel]
+    given = [(defined[operand].shape, defined[operand].dtype) for operand in node.operands]
+    wanted = [(argument.shape, argument.dtype) for argument in kernel.inputs]
+    _hold(given == wanted, f"{place} gives kernel {kernel.name!r} {given}, expected {wanted}")
+    made = {argument.name: (argument.shape, argument.dtype) for argument in kernel.results}
+    _hold(made.get(node.result) == (node.shape, node.dtype), f"{place} is no result {node.result!r} of {kernel.name!r}")
 
 
 def _check_lambda(place: str, node: Lambda, defined: Mapping[str, Node]) -> None:

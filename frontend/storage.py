@@ -1,12 +1,11 @@
-"""Decide which arrays of a rank get memory of their own: outputs, and reductions that later parts read."""
+"""Decide which arrays of a rank get memory of their own: outputs, and what is costly and read by later parts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from aotato.frontend.cut import Weight, cut
-from aotato.frontend.expr import has_reduce
-from aotato.frontend.ir import Allreduce, Lambda, Program, Recv, nbytes, operands
+from aotato.frontend.ir import Allreduce, Lambda, LoopyCall, Program, Recv, is_computed, is_costly, nbytes, operands
 
 
 def aliases(program: Program) -> dict[str, str]:
@@ -38,15 +37,19 @@ def live(program: Program, alias: Mapping[str, str]) -> dict[str, None]:
 
 
 def stored(program: Program, level: Mapping[str, int], alias: Mapping[str, str]) -> tuple[str, ...]:
-    """The Lambdas to store, each in the part of its level, in program order.
+    """The arrays to store, each in the part of its level, in program order.
 
-    A Lambda that holds a reduction is computed in the part of its level and in no other. So wherever something later
+    A reduction or a call is computed in the part of its level and in no other. So wherever something later
     is computed from it, a stored array of the same level lies between: the cheapest such cut, for each level by
     itself. Everything else that several parts need is elementwise above stored and received arrays and is computed
     in each of them.
     """
     alive = live(program, alias)
-    nodes = {name: node for name, node in program.of_type(Lambda) if name in alive}
+    nodes: dict[str, Lambda | LoopyCall] = {
+        name: node  # type: ignore[misc]
+        for name, node in program.arrays.items()
+        if is_computed(node) and name in alive
+    }
     outputs = {alias.get(output.array, output.array) for output in program.outputs}
     found = {name for name in nodes if name in outputs}
     free = [name for name in nodes if name not in found]
@@ -54,7 +57,7 @@ def stored(program: Program, level: Mapping[str, int], alias: Mapping[str, str])
     # By level: the arrays that may be stored, who is computed from them in the same part, and who is read later
     weights: dict[int, dict[str, Weight]] = {}
     for name in free:
-        weights.setdefault(level[name], {})[name] = Weight(nbytes(nodes[name]), nodes[name].stored)
+        weights.setdefault(level[name], {})[name] = _weight(nodes[name])
     readers: dict[str, list[str]] = {name: [] for name in free}
     later: dict[int, dict[str, None]] = {}
     for array, reader, part in _reads(program, nodes, level, alias):
@@ -64,13 +67,17 @@ def stored(program: Program, level: Mapping[str, int], alias: Mapping[str, str])
             readers[array].append(reader)
 
     for number in sorted(later):
-        costly = [name for name in weights[number] if has_reduce(nodes[name].expr)]
+        costly = [name for name in weights[number] if is_costly(nodes[name])]
         found.update(cut(weights[number], readers, costly, tuple(later[number])))
     return tuple(name for name in nodes if name in found)
 
 
+def _weight(node: Lambda | LoopyCall) -> Weight:
+    return Weight(nbytes(node), isinstance(node, Lambda) and node.stored)
+
+
 def _reads(
-    program: Program, nodes: Mapping[str, Lambda], level: Mapping[str, int], alias: Mapping[str, str]
+    program: Program, nodes: Mapping[str, Lambda | LoopyCall], level: Mapping[str, int], alias: Mapping[str, str]
 ) -> Iterator[tuple[str, str, int]]:
     """Every read as array, reader and the earliest part that needs the array for it."""
     for name, node in nodes.items():

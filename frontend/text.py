@@ -12,12 +12,27 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from aotato.frontend.ir import Allreduce, Const, Input, Lambda, Node, Output, Program, Recv, Send, Shape, type_text
+from aotato.frontend.ir import (
+    Allreduce,
+    Const,
+    Input,
+    Lambda,
+    LoopyCall,
+    Node,
+    Output,
+    Program,
+    Recv,
+    Send,
+    Shape,
+    type_text,
+)
 from aotato.frontend.ir import size as size_of
+from aotato.frontend.opaque import Opaque
 from aotato.frontend.text_expr import expr_text, parse_expr
 
 __all__ = ["dumps", "expr_text", "parse", "parse_expr"]
@@ -34,8 +49,10 @@ def dumps(program: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
-def parse(text: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> Program:
-    """The program that `dumps` printed; `constants` holds at least its constants, by digest.
+def parse(
+    text: str, constants: Mapping[str, np.ndarray[Any, Any]], kernels: Mapping[str, Opaque] = MappingProxyType({})
+) -> Program:
+    """The program that `dumps` printed; `constants` and `kernels` hold at least its own, by digest.
 
     Raises ValueError with the line that is wrong.
     """
@@ -60,7 +77,7 @@ def parse(text: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> Program:
             raise ValueError(f"line {number} is not part of a program: {line}")
     if head is None:
         raise ValueError("the text has no line 'program ENTRY rank N'")
-    return Program(*head, arrays, tuple(sends), tuple(outputs), _used(arrays, constants))
+    return Program(*head, arrays, tuple(sends), tuple(outputs), _used(arrays, constants), _called(arrays, kernels))
 
 
 def _node_text(node: Node, constants: Mapping[str, np.ndarray[Any, Any]]) -> str:
@@ -75,6 +92,8 @@ def _node_text(node: Node, constants: Mapping[str, np.ndarray[Any, Any]]) -> str
         case Lambda():
             stored = "stored " if node.stored else ""
             return f"lambda {typed} {stored}({', '.join(node.operands)}): {expr_text(node.expr)}"
+        case LoopyCall():
+            return f"call {typed} {node.result} of {node.kernel} ({', '.join(node.operands)})"
         case Allreduce():
             return f"allreduce {typed} {node.op} {node.operand}"
     raise AssertionError(f"unknown node {type(node).__name__}")
@@ -108,9 +127,22 @@ def _parse_node(kind: str, dtype: np.dtype[Any], shape: Shape, rest: str, where:
     if kind == "allreduce" and (found := _match(r"(\w+) (\S+)", rest)):
         return Allreduce(found[1], found[0], shape, dtype)
     if kind == "lambda" and (found := _match(r"(stored )?\(([^)]*)\): (.*)", rest)):
-        operands = tuple(name.strip() for name in found[1].split(",") if name.strip())
-        return Lambda(parse_expr(found[2]), operands, shape, dtype, stored=bool(found[0]))
+        return Lambda(parse_expr(found[2]), _names(found[1]), shape, dtype, stored=bool(found[0]))
+    if kind == "call" and (found := _match(r"(\w+) of (\w+) \(([^)]*)\)", rest)):
+        return LoopyCall(found[1], found[0], _names(found[2]), shape, dtype)
     raise ValueError(where)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _called(arrays: Mapping[str, Node], kernels: Mapping[str, Opaque]) -> dict[str, Opaque]:
+    called = {node.kernel: name for name, node in arrays.items() if isinstance(node, LoopyCall)}
+    for digest, name in called.items():
+        if digest not in kernels:
+            raise ValueError(f"'{name}' calls kernel {digest}, which is not among the {len(kernels)} given")
+    return {digest: kernels[digest] for digest in called}
 
 
 def _used(arrays: Mapping[str, Node], constants: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:

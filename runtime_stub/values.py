@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,19 +119,61 @@ def expand(text: str, number: int, name: str = "rank") -> str:
 def check(wanted: Wanted, value: Any, origin: str) -> Array:
     """The value as a contiguous array in native byte order, which has the wanted shape and dtype. Raises Refusal.
 
-    Python numbers become 0-dimensional arrays of the wanted dtype if they fit; arrays are never converted.
+    Python numbers, and lists and tuples of numbers, become arrays of the wanted dtype if they fit; arrays are never
+    converted.
     """
-    if isinstance(value, bool | int | float | complex):
-        return _scalar(wanted, value, origin) if wanted.shape == () else check(wanted, np.asarray(value), origin)
-    array = np.asarray(value)
+    if isinstance(value, bool | int | float | complex) and wanted.shape == ():
+        return _scalar(wanted, value, origin)
+    array = _as_array(wanted, value, origin)
     dtype = np.dtype(wanted.dtype)
     found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
     if array.shape != wanted.shape:
         raise Refusal(f"input {wanted.name!r} is {wanted}, but {origin} holds {found}: give an array of that shape")
+    if isinstance(value, list | tuple | range):
+        return _numbers(wanted, array, origin)
     if array.dtype.newbyteorder("=") != dtype:
         raise Refusal(f"input {wanted.name!r} is {wanted}, but {origin} holds {found}: "
                       f"convert it with `.astype(\"{dtype}\")`")
     return np.require(array, dtype, "C").reshape(wanted.shape)
+
+
+def _as_array(wanted: Wanted, value: Any, origin: str) -> Array:
+    try:
+        array = np.asarray(value)
+        if array.dtype == np.float64 and isinstance(value, list | tuple) and _whole(value):
+            array = np.asarray(value, np.uint64)  # of numbers below and above 2**63 numpy makes floats
+    except (OverflowError, ValueError):
+        raise Refusal(f"input {wanted.name!r} is {wanted}, but {origin} holds sequences of different lengths "
+                      "or numbers of more than 64 bits: give an array of that shape") from None
+    if array.dtype.kind not in _LEVEL:
+        raise Refusal(f"input {wanted.name!r} is {wanted}, but {origin} holds {type(value).__name__} "
+                      f"{reprlib.repr(value)}: give numbers")
+    return array
+
+
+def _whole(value: Any) -> bool:
+    """Whether nested lists and tuples hold Python's whole numbers, one at least, and nothing else."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(map(_whole, value))
+    return isinstance(value, int)
+
+
+def _numbers(wanted: Wanted, array: Array, origin: str) -> Array:
+    """What a list or tuple holds, in the wanted dtype. Raises Refusal with the first number that does not fit."""
+    dtype = np.dtype(wanted.dtype)
+    if _LEVEL[array.dtype.kind] > _LEVEL[dtype.kind]:
+        wrong = np.full(array.shape, True)
+    elif dtype.kind in "iu":
+        wrong = (array < np.iinfo(dtype).min) | (array > np.iinfo(dtype).max)
+    else:
+        with np.errstate(over="ignore"):
+            wrong = np.isfinite(array) & ~np.isfinite(array.astype(dtype))
+    if wrong.any():
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        found = f"{array[first].item()!r} at {list(first)}"
+        raise Refusal(f"input {wanted.name!r} is {wanted}, but {origin} holds {found}: give a {_kind(dtype)}")
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
 
 
 def parse(wanted: Wanted, text: str) -> Array:

@@ -94,7 +94,7 @@ def _check_kernel(bundle: Provable, digest: str, where: str) -> None:
 
 
 def check_signatures(schedules: Sequence[Schedule], where: str, kernels: dict[str, tuple[str, Signature]]) -> None:
-    """All launches of a kernel, in the whole bundle, pass arguments of the same dtypes and modes.
+    """All launches of a kernel, in the whole bundle, pass arguments and parameters of the same dtypes and modes.
 
     `kernels` holds the first launch of each digest, in words, and its signature; new ones are added.
     """
@@ -109,7 +109,9 @@ def check_signatures(schedules: Sequence[Schedule], where: str, kernels: dict[st
 
 
 def _signature(launch: Launch) -> Signature:
-    return tuple((a.dtype, a.mode, a.by_value) for a in launch.arguments)
+    # What an early launch leaves alone, another reads
+    arguments = tuple((a.dtype, "r" if a.mode == "n" else a.mode, a.by_value) for a in launch.arguments)
+    return arguments + tuple((dtype, "r", True) for dtype, _ in launch.parameters)
 
 
 def _summary(schedules: Sequence[Schedule]) -> str:

@@ -6,13 +6,15 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import loopy as lp
 import numpy as np
 import pymbolic.primitives as prim
 import pytato as pt
+from pytato.loopy import call_loopy
 
 import aotato
 from aotato.frontend.adapter import compat
-from nodes import COMPLEX, DTYPES, REALS, Batch, pairs, sample, specials
+from nodes import COMPLEX, DTYPES, INTEGERS, REALS, Batch, pairs, sample, specials
 
 INEXACT = (*REALS, *COMPLEX)
 MATH = {
@@ -270,6 +272,23 @@ def _converted(x: Any, to: str) -> Any:
     return (x.real if x.dtype.kind == "c" and np.dtype(to).kind not in "cb" else x).astype(to)
 
 
+def calls(dtype: str) -> Cases:
+    """A loopy kernel of computed arrays, whose results are read and returned."""
+    b = Cases()
+    x, y = sample(dtype, (5, 3)), sample(dtype, (5,), seed=1)
+    p, q = b.input(x), b.input(y)
+    arguments = [lp.GlobalArg(name, None, shape=shape) for name, shape in
+                 (("x", ("n", 3)), ("y", ("n",)), ("sum", ("n", 3)), ("copy", ("n",)))]
+    text = "sum[i, j] = x[i, j] + y[i] {id=first}\ncopy[i] = y[i]"
+    kernel = lp.make_kernel("{[i, j]: 0 <= i < n and 0 <= j < 3}", text, [*arguments, lp.ValueArg("n", None)],
+                            lang_version=(2018, 2))
+    call = call_loopy(kernel, {"x": p + p, "y": q, "n": 5})
+    row = "pytato.loopy.call_loopy"
+    b.case(row, dtype, call["sum"], x + x + y[:, np.newaxis], "sum")
+    b.case(row, dtype, call["copy"] + q, y + y, "copy")
+    return b
+
+
 def index_lambda(expr: Any, bindings: dict[str, Any], shape: tuple[int, ...], dtype: Any) -> Any:
     """Both pytatos' IndexLambda."""
     if compat.HAS_LOWERING:
@@ -284,6 +303,7 @@ GROUPS: dict[str, tuple[Callable[[str], Cases], tuple[str, ...]]] = {
     "products": (products, DTYPES),
     "shapes": (shapes, DTYPES),
     "lambdas": (lambdas, DTYPES),
+    "calls": (calls, (*INTEGERS, "float32", "float64", *COMPLEX)),
 }
 # Outputs that one pytato alone can make, and those for which one writes two nodes and the other one
 _OF_ONE = ("pt.logical_not", "pt.any", "pt.all", "Array.__getitem__", "broadcasting", "pt.reshape")

@@ -34,6 +34,7 @@ MADE_BY = {
     "IndexBase": "Array.__getitem__",
     "IndexLambda": "converted to float64",
     "IndexRemappingBase": "pt.roll",
+    "LoopyCall": "pytato.loopy.call_loopy",
     "Reshape": "pt.reshape",
     "Roll": "pt.roll",
     "SparseMatmul": "pt.sparse_matmul",
@@ -60,7 +61,6 @@ ELSEWHERE = {
 REFUSED = {
     "SizeParam": "array sizes must be known at build time",
     "make_size_param": "array sizes must be known at build time",
-    "LoopyCall": "not yet",
 }
 
 

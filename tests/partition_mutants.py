@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from aotato.frontend import dependences, late, levels, storage
-from aotato.frontend.ir import Allreduce, Input, Lambda, Programs, Recv
+from aotato.frontend.expr import has_reduce
+from aotato.frontend.ir import Allreduce, Input, Lambda, LoopyCall, Programs, Recv
 from aotato.frontend.parts import Message, Part, Partition
 
 Partitions = tuple[Partition, ...]
@@ -341,7 +342,10 @@ PATCHES: dict[str, tuple[ModuleType, str, Any]] = {
     "collectives take no round": (levels, "dependences", _rounds_take_no_time(Allreduce)),
     "self-sends take a round": (levels, "dependences", _self_sends_take_a_round),
     "collectives wait for one rank": (levels, "dependences", _own_collectives),
-    "reductions are taken for elementwise": (storage, "has_reduce", lambda expr: False),
+    "reductions are taken for elementwise": (storage, "is_costly", lambda node: isinstance(node, LoopyCall)),
+    "calls are taken for elementwise": (
+        storage, "is_costly", lambda node: isinstance(node, Lambda) and has_reduce(node.expr)
+    ),
     "everything that might be is stored": (storage, "cut", _largest_cut),
     "whatever is read later is stored": (storage, "cut", _store_readers),
     "nothing is stored for later parts": (storage, "cut", lambda *arguments: ()),

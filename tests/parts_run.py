@@ -12,7 +12,8 @@ import numpy as np
 
 from aotato.frontend.cones import computed, demands
 from aotato.frontend.evaluate import evaluate
-from aotato.frontend.ir import Const, Input, Lambda, Program, Programs, operands
+from aotato.frontend.ir import Const, Input, Lambda, LoopyCall, Program, Programs, operands
+from aotato.frontend.opaque_run import run as run_kernel
 from aotato.frontend.parts import Part, Partition
 from aotato.frontend.values import Value
 
@@ -103,8 +104,12 @@ class Run:
             name = found.aliases.get(name, name)
             node = program.arrays[name]
             if name not in here and name in inner:
-                assert isinstance(node, Lambda)
-                here[name] = element_values(node, [value(operand) for operand in node.operands])
+                below = [value(operand) for operand in operands(node)]
+                if isinstance(node, LoopyCall):
+                    here[name] = run_kernel(program.kernels[node.kernel], below)[node.result]
+                else:
+                    assert isinstance(node, Lambda)
+                    here[name] = element_values(node, below)
             return here[name] if name in here else self.array(found, name)
 
         packed = {(m.batch, rank, m.dest): [value(parcel.sent) for parcel in m.parcels] for m in part.sends}

@@ -11,9 +11,10 @@ import numpy as np
 import pymbolic.primitives as prim
 
 from aotato.frontend.cones import computed
-from aotato.frontend.expr import Cast, Expr, Reduce, has_reduce, own_index, read
-from aotato.frontend.ir import Allreduce, Lambda, Node, Programs, Recv, operands
+from aotato.frontend.expr import Cast, Expr, Reduce, own_index, read
+from aotato.frontend.ir import Allreduce, LoopyCall, Node, Programs, Recv, is_costly, operands
 from aotato.frontend.parts import Partition
+from loopy_kernels import twice_and_shifted
 from rank_programs import Ranks, data
 
 DTYPES = ("bool", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128")
@@ -21,8 +22,10 @@ SHAPES = ((), (3,), (2, 3), (0,), (2, 0), (1,))
 STEPS = (
     *("map", "map", "combine", "combine", "reduce", "reduce", "centre", "gather"),
     *("exchange", "halo", "halo", "forward", "forward", "self", "allreduce", "cross", "cross", "cross"),
+    "call",
 )
-FEATURES = ("3 batches", "forward", "self-send", "mixed dtypes", "reduction crosses", "allreduce")
+FEATURES = ("3 batches", "forward", "self-send", "mixed dtypes", "reduction crosses", "allreduce", "call")
+CALLED = (("int32", "float64"), ((), (3,), (2, 3)))  # dtypes and shapes: each of them is a kernel to compile
 Draw = Any
 
 
@@ -37,7 +40,7 @@ def programs(draw: Draw) -> Programs:
                 ranks.input(rank, shape, dtype)
             else:
                 ranks.const(rank, data(np.random.default_rng(rank), shape, np.dtype(dtype)))
-    for _ in range(draw(st.integers(7, 20))):
+    for _ in range(draw(st.integers(8, 20))):
         STEP[draw(st.sampled_from(STEPS))](draw, ranks)
     for rank in range(ranks.size):
         names = list(ranks.arrays[rank])
@@ -57,12 +60,13 @@ def features(programs: Programs, partitions: Sequence[Partition]) -> Counter[str
         "mixed dtypes": len({node.dtype for _, node in between}) > 1,
         "reduction crosses": any(map(reductions_cross, partitions)),
         "allreduce": any(list(program.of_type(Allreduce)) for program in programs.ranks),
+        "call": any(list(program.of_type(LoopyCall)) for program in programs.ranks),
     }
     return Counter({name: int(found[name]) for name in FEATURES})
 
 
 def reductions_cross(found: Partition) -> bool:
-    """Whether a part reads a reduction that an earlier part stored."""
+    """Whether a part reads a reduction or the result of a call that an earlier part stored."""
     program = found.program
     stored: dict[str, None] = {}
     for part in found.parts:
@@ -70,7 +74,7 @@ def reductions_cross(found: Partition) -> bool:
         if any(found.aliases.get(name, name) in stored for name in below):
             return True
         nodes = [(name, program.arrays[name]) for name in part.stores]
-        stored.update((name, None) for name, node in nodes if isinstance(node, Lambda) and has_reduce(node.expr))
+        stored.update((name, None) for name, node in nodes if is_costly(node))
     return False
 
 
@@ -172,6 +176,22 @@ def _gather(draw: Draw, ranks: Ranks) -> None:
     ranks.compute(rank, (name,), read(0, (*outer, index)), node.shape, node.dtype)
 
 
+def _call(draw: Draw, ranks: Ranks) -> None:
+    """One or both results of a kernel, of any array and number there are."""
+    rank = _rank(draw, ranks)
+    dtypes, shapes = CALLED
+    nodes = ranks.arrays[rank]
+    fits = [n for n, node in nodes.items() if node.dtype.name in dtypes and node.shape in shapes]
+    if not fits:
+        return _map(draw, ranks)
+    x = draw(st.sampled_from(fits[::-1]))
+    numbers = [name for name in fits if nodes[name].dtype == nodes[x].dtype and not nodes[name].shape]
+    number = draw(st.sampled_from(numbers[::-1])) if numbers else ranks.const(rank, np.ones((), nodes[x].dtype))
+    kernel = twice_and_shifted(nodes[x].shape, nodes[x].dtype.name)
+    for result in draw(st.sampled_from((("twice",), ("shifted",), ("twice", "shifted")))):
+        ranks.call(rank, kernel, (x, number), result)
+
+
 def _exchange(draw: Draw, ranks: Ranks) -> None:
     source, dest = _rank(draw, ranks), _rank(draw, ranks)
     for _ in range(draw(st.integers(1, 3))):
@@ -196,12 +216,14 @@ def _forward(draw: Draw, ranks: Ranks) -> None:
 
 
 def _cross(draw: Draw, ranks: Ranks) -> None:
-    """A rank combines a reduction of its own with what comes back from another, for an output."""
+    """A rank combines a reduction of its own, or what a call makes of it, with what another sends, for an output."""
     rank, other = _rank(draw, ranks), _rank(draw, ranks)
     name, node = _array(draw, ranks, rank)
     index = tuple(prim.Variable(f"_r{axis}") for axis in range(len(node.shape)))
     total, dtype = _reduction(draw, node, read(0, index), range(len(node.shape)))
     total = ranks.compute(rank, (name,), total, (), dtype)
+    if np.dtype(dtype).name in CALLED[0] and draw(st.booleans()):
+        total = ranks.call(rank, twice_and_shifted((), np.dtype(dtype).name), (total, total), "shifted")
     back = ranks.move(other, _array(draw, ranks, other)[0], rank)
     shape, late = ranks.arrays[rank][back].shape, ranks.arrays[rank][back].dtype
     expr = read(0, own_index(len(shape))) + read(1, ())
@@ -236,6 +258,7 @@ STEP = {
     "reduce": _reduce,
     "centre": _centre,
     "gather": _gather,
+    "call": _call,
     "exchange": _exchange,
     "halo": _halo,
     "forward": _forward,

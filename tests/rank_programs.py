@@ -16,6 +16,7 @@ from aotato.frontend.ir import (
     Const,
     Input,
     Lambda,
+    LoopyCall,
     Node,
     Output,
     Program,
@@ -24,6 +25,7 @@ from aotato.frontend.ir import (
     Send,
     Where,
 )
+from aotato.frontend.opaque import Opaque
 
 
 class Ranks:
@@ -35,6 +37,7 @@ class Ranks:
         self.sends: list[list[Send]] = [[] for _ in range(size)]
         self.outputs: list[list[Output]] = [[] for _ in range(size)]
         self.constants: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(size)]
+        self.kernels: dict[str, Opaque] = {}  # of all ranks
         self.tags: dict[Any, int] = {}
 
     def add(self, rank: int, node: Node, name: str | None = None) -> str:
@@ -80,6 +83,11 @@ class Ranks:
         expr = Reduce("sum", bounds, read(0, indices))
         return self.compute(rank, (operand,), expr, node.shape if keep else (), node.dtype, **options)
 
+    def call(self, rank: int, kernel: Opaque, operands: Sequence[str], result: str) -> str:
+        self.kernels[kernel.digest] = kernel
+        made = next(argument for argument in kernel.results if argument.name == result)
+        return self.add(rank, LoopyCall(kernel.digest, result, tuple(operands), made.shape, made.dtype))
+
     def send(self, source: int, array: str, dest: int, tag: Any, line: int | None = None) -> None:
         where = Where("solver.py", line) if line else None
         self.sends[source].append(Send(array, dest, self.tags.setdefault(tag, len(self.tags)), where))
@@ -121,7 +129,11 @@ class Ranks:
                 names = sorted(arrays, key=lambda name: not isinstance(arrays[name], Recv))
                 arrays = {name: arrays[name] for name in names}
             outputs = tuple(sorted(self.outputs[rank], key=lambda output: output.path))
-            ranks.append(Program("step", rank, dict(arrays), tuple(self.sends[rank]), outputs, self.constants[rank]))
+            called = {node.kernel for node in arrays.values() if isinstance(node, LoopyCall)}
+            kernels = {digest: kernel for digest, kernel in self.kernels.items() if digest in called}
+            ranks.append(
+                Program("step", rank, dict(arrays), tuple(self.sends[rank]), outputs, self.constants[rank], kernels)
+            )
         return Programs("step", tuple(ranks), tuple(repr(tag) for tag in self.tags))
 
 

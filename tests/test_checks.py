@@ -53,6 +53,17 @@ def test_missing_send():
     )
 
 
+def test_of_many_tags_the_nearest_are_named():
+    ranks, face = pair()
+    for k in range(10):
+        ranks.send(1, face, 2, f"state {k}")
+        ranks.recv(2, 1, f"state {k}", (48,))
+    ranks.recv(2, 1, "state 33", (48,))
+    text = only(ranks.programs(), checks.MissingSend)
+    assert "(it sends with 'state 3', " in text
+    assert text.endswith(" and 6 others)")
+
+
 def test_missing_receive():
     ranks, face = pair()
     ranks.send(1, face, 2, "x", line=20)

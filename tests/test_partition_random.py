@@ -93,9 +93,20 @@ def unneeded() -> Programs:
     return ranks.programs()
 
 
+def seldom() -> Programs:
+    """Two sums in one collective, and a self-send beside another array of its type."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        arrays = [ranks.input(rank), ranks.input(rank)]
+        for number, array in enumerate(arrays):
+            ranks.output(rank, f"sum{number}", ranks.allreduce(rank, array))
+        ranks.output(rank, "own", ranks.move(rank, arrays[1], rank))
+    return ranks.programs()
+
+
 @pytest.fixture(scope="module")
 def examples() -> list[tuple[Programs, partition_mutants.Partitions]]:
-    found = [*some_programs(max(60, EXAMPLES // 2)), unneeded()]
+    found = [*some_programs(max(60, EXAMPLES // 2)), unneeded(), seldom()]
     return [(program, partition(program)) for program in found]
 
 
@@ -150,7 +161,7 @@ def runs_right(program: Programs, partitions: partition_mutants.Partitions) -> b
     inputs = values(program)
     try:
         found = execute(program, partitions, inputs, lambda n: 0, numbered=True)
-    except (AssertionError, KeyError, ValueError):
+    except (AssertionError, LookupError, ValueError):
         return False
     pairs = zip(found, interpret(program, inputs), strict=True)
     return all(

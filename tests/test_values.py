@@ -173,3 +173,35 @@ def test_python_numbers_move_up_only():
     _refused("give a whole number", values.check, Wanted("n", (), "int32"), 1.0, "the argument")
     _refused("give a number", values.check, DT, 1j, "the argument")
     _refused('convert it with `.astype("float64")`', values.check, DT, np.float32(1), "the argument")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("int8", [1, -128, 127]), ("float32", (1, 2.5, np.inf)), ("float16", [True, 1, 2]), ("complex64", [1, 2.5, 1j]),
+     ("bool", [True, False, True]), ("uint64", [0, 1, 2**64 - 1]), ("int32", range(3)), ("int32", [np.int8(1), 2, 3])],
+)
+def test_lists_of_numbers_are_arrays(dtype, value):
+    found = values.check(Wanted("x", (3,), dtype), value, "the argument")
+    assert found.dtype == dtype and np.array_equal(found, np.array(value, dtype))
+
+
+def test_empty_lists_are_empty_arrays():
+    assert values.check(Wanted("x", (0,), "int32"), [], "the argument").dtype == "int32"
+    assert values.check(Wanted("x", (2, 0), "bool"), [[], []], "the argument").shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "words"),
+    [("int8", [1, 2, 300], r"holds 300 at \[2\]: give a whole number from -128 to 127"),
+     ("int32", [1, 2.5, 3], r"holds 1.0 at \[0\]: give a whole number"),
+     ("float32", [1, 2, 1e39], r"holds 1e\+39 at \[2\]: give a number of at most"),
+     ("float32", [1, 2j, 3], "give a number"),
+     ("bool", [0, 1, 1], r"holds 0 at \[0\]: give a truth value"),
+     ("float32", [1, 2], r"holds int64\[2\]: give an array of that shape"),
+     ("float32", [[1, 2], [3]], "holds sequences of different lengths .*: give an array of that shape"),
+     ("float32", ["a", "b", "c"], "holds list .*: give numbers"),
+     ("float32", None, "holds NoneType None: give numbers")],
+)
+def test_lists_that_do_not_fit_are_refused(dtype, value, words):
+    with pytest.raises(Refusal, match=words):
+        values.check(Wanted("x", (3,), dtype), value, "the argument")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import islpy as isl
 import numpy as np
 import pytato as pt
 import pytato.array
@@ -53,10 +54,14 @@ def _einsum_shape(self: Any) -> tuple[Any, ...]:
 
 
 def install() -> None:
-    """Mend `pytato.array` of 2021.2: a numpy with the removed names, and the shape of an Einsum.
+    """Mend `pytato.array` of 2021.2: a numpy with the removed names, and the shape of an Einsum; numpy is left alone.
 
-    numpy itself is left alone.
+    pytato main asks a BasicSet of islpy for what islpy 2026 knows of Sets only.
     """
+    basic: Any = isl.BasicSet
+    if not hasattr(basic, "dim_max"):
+        basic.dim_max = lambda self, axis: isl.Set.from_basic_set(self).dim_max(axis)
+        basic.dim_min = lambda self, axis: isl.Set.from_basic_set(self).dim_min(axis)
     if not HAS_DISTRIBUTED:
         pytato.array.np = _Numpy("numpy")
         pytato.array.Einsum.shape = property(_einsum_shape)

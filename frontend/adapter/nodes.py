@@ -61,20 +61,28 @@ def _is_ours(filename: str) -> bool:
 
 if compat.HAS_DISTRIBUTED:
     from pytato import DistributedRecv, DistributedSend, DistributedSendRefHolder
-    from pytato.array import _get_default_axes, array_dataclass
-    from pytato.array import _SuppliedAxesAndTagsMixin as _Mixin
+    from pytato.array import Roll, _get_default_axes, array_dataclass
+
+    @dataclass(frozen=True)
+    class _Op(Tag):
+        """The operator, where pytato looks when it compares nodes."""
+
+        op: str
 
     @array_dataclass()
-    class AllreduceNode(_Mixin, _SuppliedShapeAndDtypeMixin, Array):  # type: ignore[misc]
-        """The reduction of `operand` over all ranks."""
+    class AllreduceNode(Roll):  # type: ignore[misc]
+        """The reduction of `operand` over all ranks; to pytato's mappers, which know their own nodes, a roll by 0."""
 
-        operand: Array
         op: str
         line: CreatedHere
 
+        @property
+        def operand(self) -> Array:
+            return self.array
+
     def _allreduce_node(x: PytatoArray, op: str, line: CreatedHere) -> PytatoArray:
         return AllreduceNode(
-            shape=x.shape, dtype=x.dtype, axes=_get_default_axes(x.ndim), tags=frozenset(), operand=x, op=op, line=line
+            array=x, shift=0, axis=0, axes=_get_default_axes(x.ndim), tags=frozenset({_Op(op)}), op=op, line=line
         )
 
 else:

@@ -14,7 +14,7 @@ from pytato.array import Array, DataWrapper, NamedArray, Placeholder, SizeParam
 
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
-from aotato.frontend.adapter import calls
+from aotato.frontend.adapter import calls, loopy_calls
 from aotato.frontend.adapter.lower import UnsupportedNode, lower
 from aotato.frontend.adapter.nodes import (
     AllreduceNode,
@@ -27,6 +27,7 @@ from aotato.frontend.adapter.nodes import (
 from aotato.frontend.constants import digest
 from aotato.frontend.dtypes import dtype_of, make_explicit
 from aotato.frontend.normalise import normalise
+from aotato.frontend.opaque import Opaque
 from aotato.frontend.text import expr_text
 
 PytatoArray = Any
@@ -129,6 +130,7 @@ class _Tracer:
         self.entry, self.rank, self.tags = entry, rank, tags
         self.arrays: dict[str, ir.Node] = {}
         self.constants: dict[str, np.ndarray[Any, Any]] = {}
+        self.kernels: dict[str, Opaque] = {}
         self.facts: dict[str, InputFacts] = {}
         self.sends: dict[tuple[int, int, str], ir.Send] = {}
         self.names: dict[int, str] = {}  # id(pytato node) -> name
@@ -140,7 +142,7 @@ class _Tracer:
             self.visit(outputs[path])
         named = tuple(ir.Output(path, self.names[id(outputs[path])]) for path in sorted(outputs))
         sends = tuple(self.sends[key] for key in sorted(self.sends))
-        return _pruned(ir.Program(self.entry, self.rank, self.arrays, sends, named, self.constants))
+        return _pruned(ir.Program(self.entry, self.rank, self.arrays, sends, named, self.constants, self.kernels))
 
     def visit(self, root: PytatoArray) -> None:
         """Depth first without recursion: DAGs are deeper than Python's stack."""
@@ -173,6 +175,12 @@ class _Tracer:
             case NamedArray() if calls.is_call(node):
                 array = calls.inlined(node)
                 return array, (array,)
+            case NamedArray() if loopy_calls.is_call(node):
+                try:
+                    call = loopy_calls.called(node)
+                except UnsupportedNode as error:
+                    raise self._mistake(node, str(error)) from None
+                return call, call.operands
         for extent in self._shape(node):
             if not isinstance(extent, int | np.integer):
                 kind = type(node).__name__
@@ -184,6 +192,8 @@ class _Tracer:
         return lowered, (*lowered.operands, *lowered.unread)
 
     def _define(self, node: PytatoArray, lowered: Any) -> str:
+        if isinstance(lowered, loopy_calls.Call):
+            return self._call(node, lowered)
         shape = tuple(int(n) for n in node.shape)
         match node:
             case Placeholder():
@@ -235,6 +245,30 @@ class _Tracer:
         if _is_own_read(expr, shape, self.arrays[operands[0]] if operands else None) and not _is_stored(node.tags):
             return operands[0]
         return self._add(ir.Lambda(expr, operands, shape, dtype, _is_stored(node.tags)))
+
+    def _call(self, node: PytatoArray, call: loopy_calls.Call) -> str:
+        """The result of a loopy kernel, whose arguments are converted to the dtypes that it declares."""
+        kernel = call.kernel
+        key = kernel.digest
+        self.kernels[key] = kernel
+        names = []
+        for argument, operand in zip(kernel.inputs, call.operands, strict=True):
+            name = self.names[id(operand)]
+            given = self.arrays[name]
+            if given.shape != argument.shape or not np.can_cast(given.dtype, argument.dtype, "same_kind"):
+                wanted = f"{argument.dtype.name}[{','.join(map(str, argument.shape))}]"
+                raise self._mistake(node, f"argument {argument.name!r} of loopy kernel {kernel.name!r} is {wanted}, "
+                                          f"but it is given {ir.type_text(given)}")
+            names.append(self._converted(name, argument.dtype))
+        result = next(result for result in kernel.results if result.name == node.name)
+        return self._add(ir.LoopyCall(key, result.name, tuple(names), result.shape, result.dtype))
+
+    def _converted(self, name: str, dtype: ir.DType) -> str:
+        node = self.arrays[name]
+        if node.dtype == dtype:
+            return name
+        read = ex.read(0, ex.own_index(len(node.shape)))
+        return self._add(ir.Lambda(make_explicit(read, [node.dtype], dtype), (name,), node.shape, dtype))
 
     def _input(self, node: PytatoArray, shape: ir.Shape) -> str:
         if node.name is None:
@@ -304,6 +338,7 @@ def _pruned(program: ir.Program) -> ir.Program:
     new = {old: f"v{i}" for i, old in enumerate(name for name in program.arrays if name in needed)}
     arrays = {new[name]: _renamed(program.arrays[name], new) for name in new}
     digests = {node.digest for node in arrays.values() if isinstance(node, ir.Const)}
+    called = {node.kernel for node in arrays.values() if isinstance(node, ir.LoopyCall)}
     return ir.Program(
         program.entry,
         program.rank,
@@ -311,12 +346,13 @@ def _pruned(program: ir.Program) -> ir.Program:
         tuple(dataclasses.replace(send, array=new[send.array]) for send in program.sends),
         tuple(dataclasses.replace(output, array=new[output.array]) for output in program.outputs),
         {key: array for key, array in program.constants.items() if key in digests},
+        {key: kernel for key, kernel in program.kernels.items() if key in called},
     )
 
 
 def _renamed(node: ir.Node, new: Mapping[str, str]) -> ir.Node:
     match node:
-        case ir.Lambda():
+        case ir.Lambda() | ir.LoopyCall():
             return dataclasses.replace(node, operands=tuple(new[name] for name in node.operands))
         case ir.Allreduce():
             return dataclasses.replace(node, operand=new[node.operand])
