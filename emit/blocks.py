@@ -40,7 +40,7 @@ def kernel(
     All roots have a batch axis, and every Lambda below them that is not in memory is read at its reader's element.
     """
     for staging in (True, False):
-        plan = planned(program, batch, roots, in_memory, staging)
+        plan = _merged(planned(program, batch, roots, in_memory, staging))
         for matrices in (True, False) if target.matrices else (False,):
             found = _mapped(replace(plan, columns=matrices), target, matrices)
             if found is not None:
@@ -48,6 +48,23 @@ def kernel(
                 reads = dict.fromkeys(r for nest in nests for r in body.arrays_read(nest))
                 return Kernel(name, part, nests, tuple(reads), roots, block)
     return None
+
+
+def _merged(plan: Phases) -> Phases:
+    """Phases with equal values are one."""
+    steps = ordered(plan)
+    same: dict[str, str] = {}
+    for number in range(len(steps.steps)):
+        values: dict[str, dict[tuple[ex.Expr, ...], ex.Expr]] = {}
+        for store in _nest(plan, steps, number, SINGLE).stores:
+            values.setdefault(store.array, {})[store.indices] = store.expr
+        first: dict[str, str] = {}
+        for name in values:
+            key = repr((plan.program.arrays[name].dtype, sorted(values[name].items(), key=repr)))
+            other = first.setdefault(key, name)
+            if other != name and {name, other} <= plan.phases and name not in plan.roots:
+                same[name] = other
+    return replace(plan, same=same)
 
 
 def _mapped(plan: Phases, target: Target, matrices: bool) -> tuple[tuple[Nest, ...], Block] | None:
@@ -117,8 +134,9 @@ def _nest(plan: Phases, steps: Steps, number: int, tile: Tile) -> Nest:
 
     def where(name: str, indices: tuple[ex.Expr, ...]) -> str | None:
         own = bool(indices) and name in plan.batch and indices[plan.batch[name]] == prim.Variable("_0")
-        if name in kept or (own and name in local):
-            return LOCAL + name
+        here = plan.same.get(name, name)
+        if name in kept or (own and here in local):
+            return LOCAL + here
         return name if name in plan.in_memory else None
 
     nest = body.nest_of(plan.program, tile.space(step.space), results, where, shared=False)

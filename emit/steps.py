@@ -104,8 +104,8 @@ def _local_reads(plan: Phases, names: Sequence[str], kept: frozenset[str]) -> fr
     """Arrays in local memory that a nest for `names` reads; kept ones are there already."""
     found: set[str] = set()
     for name in _below(plan, [n for n in names if n in plan.level], kept):
-        found |= {r.operand for r in plan.reads[name] if r.operand in plan.phases}
-        found |= {r.operand for r in plan.reads[name] if r.operand in plan.staged and r.loops}
+        found |= {plan.same.get(r.operand, r.operand) for r in plan.reads[name] if r.operand in plan.phases}
+        found |= {r.operand for r in plan.reads[name] if plan.copied(name, r)}
     return frozenset(found)
 
 
