@@ -16,11 +16,12 @@ import numpy as np
 
 from aotato.emit import dialect, groups
 from aotato.emit.draft import Draft
-from aotato.emit.matrix_writer import MatrixWriter
+from aotato.emit.fragment_writer import FragmentWriter
 from aotato.emit.names import Arguments, Place, loopy_arguments
 from aotato.emit.nest import Block, Kernel, Local, Nest
 from aotato.emit.nest_writer import NestWriter
 from aotato.emit.slots import bytes_of_element, kept_dtype
+from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -32,13 +33,14 @@ def draft(
     program: ir.Program,
     read_at: Mapping[str, Place],
     write_at: Mapping[str, tuple[Place, ...]],
-    group_size: int,
+    target: Target,
 ) -> Draft:
     """What loopy will write `kernel` from; `read_at` and `write_at` say where arrays lie in memory."""
     arguments = Arguments(program, read_at, write_at)
     kernel = replace(kernel, nests=tuple(groups.shared(nest) if nest.share else nest for nest in kernel.nests))
-    lanes = _lanes(kernel, group_size)
+    lanes = _lanes(kernel, target.group_size)
     writer = _Writer(arguments, lanes, _groups(kernel, lanes), _index_dtype(kernel, program, read_at))
+    writer.reciprocals = target.reciprocals
     if kernel.block is not None:
         writer.begin_block(kernel.block, program)
     for nest in kernel.nests:
@@ -87,6 +89,7 @@ class _Writer:
         self.priorities: list[tuple[str, ...]] = []
         self.functions: dict[str, Any] = {}
         self.local_bytes = 0
+        self.reciprocals = False  # quotients by one value share its reciprocal
         self.complex = False
         self.nests = 0
         self.block: Block | None = None
@@ -145,7 +148,7 @@ class _Writer:
 
     def nest(self, nest: Nest, program: ir.Program) -> None:
         self.nests += 1
-        writer = MatrixWriter if nest.matrix else NestWriter
+        writer = FragmentWriter if nest.matrix else NestWriter
         writer(self, nest, program, self.nests - 1).write()
 
 

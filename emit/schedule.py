@@ -83,7 +83,7 @@ def _drafted(
             launched.append(calls.launched(kernel, program, layout.home, target, contract, cache.calls))
             continue
         write_at = {name: _destinations(kernel, program, layout, name) for name in kernel.writes}
-        draft = opencl.draft(kernel, program, layout.home, write_at, target.group_size)
+        draft = opencl.draft(kernel, program, layout.home, write_at, target)
         # Both halves of a kernel share a text
         late = kernel.block is not None and kernel.block.first and not kernel.early
         drafts.append((kernel.name, bool(late), draft))
