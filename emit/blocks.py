@@ -16,9 +16,9 @@ import pymbolic.primitives as prim
 
 from aotato.emit import body
 from aotato.emit.axes import lanes
-from aotato.emit.matrices import ROWS, as_matrix
 from aotato.emit.nest import LOCAL, Block, Kernel, Nest, array_of, inside, is_local
 from aotato.emit.phases import Phases, planned
+from aotato.emit.small_matrices import ROWS, as_matrix
 from aotato.emit.steps import Steps, ordered, with_early_sums
 from aotato.emit.target import Target
 from aotato.emit.tiles import MATRIX, SINGLE, Tile, is_matrix, tile_of

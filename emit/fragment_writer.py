@@ -7,10 +7,10 @@ from typing import Any
 import pymbolic.primitives as prim
 
 from aotato.emit import fragments, space
-from aotato.emit.matrices import MatrixSum, matrix_sums
 from aotato.emit.nest import Accumulate, Assign, Loop, Nest
 from aotato.emit.nest_writer import NestWriter
 from aotato.emit.scalars import Scalars
+from aotato.emit.small_matrices import MatrixSum, matrix_sums
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 

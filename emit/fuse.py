@@ -13,13 +13,15 @@ from dataclasses import dataclass
 import pymbolic.primitives as prim
 
 from aotato.emit import blocks, body, crossing
+from aotato.emit.groups import large
 from aotato.emit.joined import Joined, send_names
-from aotato.emit.nest import Call, Kernel, Nest
+from aotato.emit.nest import Accumulate, Call, Kernel, Nest
 from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.parts import Part
 
+FEWEST_OF_A_SCHEME = 4  # arrays of a part; with more, work-items of a block have more in common than products
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
 
@@ -80,9 +82,22 @@ def _part(
         plan = _plan(joined, part, stored, batch)
         kernels = _block_kernels(program, plan, stored, batch, target)
         if kernels is not None and blocks.sharing(program, kernels):
-            return plan, kernels
+            plain = _products(joined, part, stored, plan)
+            return plain if plain is not None and len(plain[1]) <= len(kernels) else (plan, kernels)
     plan = _plan(joined, part, stored, {})
     return plan, _kernels(program, plan, stored)
+
+
+def _products(
+    joined: Joined, part: Part, stored: frozenset[str], plan: _PartPlan
+) -> tuple[_PartPlan, Sequence[Kernel | Call]] | None:
+    """The part array by array, where it is little more than products of large matrices."""
+    if len(plan.level) > FEWEST_OF_A_SCHEME:
+        return None
+    other = _plan(joined, part, stored, {})
+    kernels = _kernels(joined.partition.program, other, stored)
+    nests = (nest for kernel in kernels if isinstance(kernel, Kernel) for nest in kernel.nests)
+    return (other, kernels) if any(map(large, nests)) else None
 
 
 def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
@@ -298,12 +313,15 @@ def _kernels_of(
 
     Barriers then stand under no condition on the group; PoCL 3.0 loses stores around such conditions.
     """
-    sharing: dict[ir.Shape | None, list[Nest]] = {}
+    alone: list[list[Nest]] = []
+    together: list[Nest] = []
     for shape in dict.fromkeys(program.arrays[name].shape for name in names):
         mine = tuple(name for name in names if program.arrays[name].shape == shape)
-        if ir.size(shape):
-            nest = body.nest(program, mine, in_memory)
-            sharing.setdefault(shape if nest.share else None, []).append(nest)
+        for nest in _nests(program, mine, in_memory) if ir.size(shape) else ():
+            if nest.share:
+                alone.append([nest])
+            else:
+                together.append(nest)
     return [
         Kernel(
             f"{program.entry}_{part}_{label}",
@@ -312,5 +330,16 @@ def _kernels_of(
             tuple(dict.fromkeys(name for nest in nests for name in body.arrays_read(nest))),
             tuple(store.array for nest in nests for store in nest.stores),
         )
-        for nests in sharing.values()
+        for nests in (*([together] if together else []), *alone)
     ]
+
+
+def _nests(program: ir.Program, names: tuple[str, ...], in_memory: Callable[[str], bool]) -> list[Nest]:
+    """One nest for arrays of one shape, and one for each that is a matrix product."""
+    whole = body.nest(program, names, in_memory)
+    if len(names) == 1 or sum(isinstance(s, Accumulate) for s in whole.statements) < 2:
+        return [whole]
+    each = {name: body.nest(program, (name,), in_memory) for name in names}
+    rest = tuple(name for name in names if each[name].share != "product")
+    products = [nest for nest in each.values() if nest.share == "product"]
+    return [*([body.nest(program, rest, in_memory)] if rest else []), *products] if products else [whole]

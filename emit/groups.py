@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import pymbolic.primitives as prim
 
-from aotato.emit.linear import place
+from aotato.emit.linear import steps
+from aotato.emit.matrix import matrix
 from aotato.emit.nest import Accumulate, Loop, Nest, Statement, inside
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -24,6 +25,8 @@ MANY = 1 << 16  # elements, of all results together
 ENOUGH = 1 << 17  # columns: with so many lanes a device is busy
 ACROSS = 32  # columns of a group: neighbouring lanes read so many neighbouring elements
 TERMS = 8  # at least so many for a lane
+MANY_ROWS = 64  # and columns, of a matrix that is larger than an element's
+PATCH_ROWS, PATCH_COLUMNS = 4, 8  # results of a work-item where these run one after another
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,12 @@ class _Chain:
 
 
 def kind(nest: Nest, program: ir.Program) -> str:
-    """`rows`, `columns`, or nothing where a lane for each result does as well."""
+    """`rows`, `columns`, `product` of matrices, or nothing where a lane for each result does as well."""
     chains = _chains(nest)
     if not chains:
         return ""
+    if matrix(shared(nest)) is not None:
+        return "product"
     longest = max(chains, key=lambda chain: chain.terms)
     results, terms = ir.size(nest.shape), longest.terms
     rows = results == 1 or _along_terms(nest, program, longest.loops[0])
@@ -74,6 +79,12 @@ def kind(nest: Nest, program: ir.Program) -> str:
     if rows:
         return "rows"
     return "columns" if results < ENOUGH else ""
+
+
+def large(nest: Nest) -> bool:
+    """Whether it is a matrix product with many rows and columns."""
+    found = matrix(shared(nest)) if nest.share == "product" else None
+    return found is not None and min(nest.shape[found.row], nest.shape[found.column]) >= MANY_ROWS
 
 
 def shared(nest: Nest) -> Nest:
@@ -99,6 +110,24 @@ def split(kind: str, shape: ir.Shape, terms: int, group_size: int) -> Share:
     row = next((extent for extent in reversed(shape) if extent > 1), 1)
     across = min(ACROSS, group_size, row)
     return Share(kind, across, _power(min(group_size // across, max(1, terms // TERMS))))
+
+
+def patch(nest: Nest) -> dict[int, int]:
+    """Neighbouring results that a work-item computes where these run one after another: axis -> how many along it."""
+    long = [axis for axis, extent in enumerate(nest.shape) if extent > 1]
+    wanted: dict[int, int] = {}
+    if nest.share == "product":
+        found = matrix(shared(nest))
+        assert found is not None
+        wanted = {found.row: PATCH_ROWS, found.column: PATCH_COLUMNS}
+    elif nest.share == "columns":
+        wanted = {long[-1]: PATCH_COLUMNS}
+    return {axis: min(count, _power(nest.shape[axis])) for axis, count in wanted.items()}
+
+
+def patches(shape: ir.Shape, patch: dict[int, int]) -> ir.Shape:
+    """How many patches there are along each axis; the last may reach back into the one before it."""
+    return tuple(-(-extent // patch.get(axis, 1)) for axis, extent in enumerate(shape))
 
 
 def _power(number: int) -> int:
@@ -186,27 +215,13 @@ def along_terms(reads: Iterable[tuple[ir.Node, tuple[ex.Expr, ...]]], own: str) 
     votes = {True: 0, False: 0}
     seen: set[tuple[int, bool]] = set()
     for node, indices in reads:
-        steps = _steps(node.shape, indices)
-        across, along = steps.pop(own, 0), [step for name, step in steps.items() if not name[1:].isdigit()]
+        found = steps(node.shape, indices)
+        across, along = found.pop(own, 0), [step for name, step in found.items() if not name[1:].isdigit()]
         vote = bool(along) and min(along) < across
         if across and (id(node), vote) not in seen:
             seen.add((id(node), vote))
             votes[vote] += ir.nbytes(node)
     return votes[True] > votes[False]
-
-
-def _steps(shape: ir.Shape, indices: tuple[ex.Expr, ...]) -> dict[str, int]:
-    """How far apart elements lie in memory for neighbouring values of each index, about."""
-    found: dict[str, int] = {}
-    for term, factor in place([ir.size(shape[axis + 1 :]) for axis in range(len(shape))], indices).items():
-        if isinstance(term, prim.FloorDiv):
-            continue  # it moves rarely
-        # A loaded index may be anywhere
-        step = ir.size(shape) if isinstance(term, prim.Subscript) else abs(factor)
-        for node in ex.walk(term):
-            if isinstance(node, prim.Variable):
-                found[node.name] = max(found.get(node.name, 0), step)
-    return found
 
 
 def _reads(nest: Nest, loop: str) -> Iterator[prim.Subscript]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pymbolic.primitives as prim
 
 from aotato.frontend import expr as ex
+from aotato.frontend import ir
 
 Linear = dict[ex.Expr, int]  # term -> factor; the term 1 has the constant. Terms are no sums, and no multiples
 
@@ -20,6 +21,20 @@ def place(strides: Iterable[int], indices: Iterable[ex.Expr]) -> Linear:
     """The sum of strides times indices: the flat number of an element."""
     parts = [part for stride, index in zip(strides, indices, strict=True) for part in _parts(index, stride)]
     return _rejoined(_collected(parts))
+
+
+def steps(shape: ir.Shape, indices: tuple[ex.Expr, ...]) -> dict[str, int]:
+    """How far apart elements of an array lie in memory for neighbouring values of each index variable, about."""
+    found: dict[str, int] = {}
+    for term, factor in place([ir.size(shape[axis + 1 :]) for axis in range(len(shape))], indices).items():
+        if isinstance(term, prim.FloorDiv):
+            continue  # it moves rarely
+        # A loaded index may be anywhere
+        step = ir.size(shape) if isinstance(term, prim.Subscript) else abs(factor)
+        for node in ex.walk(term):
+            if isinstance(node, prim.Variable):
+                found[node.name] = max(found.get(node.name, 0), step)
+    return found
 
 
 def _parts(expr: ex.Expr, factor: int) -> list[tuple[ex.Expr, int]]:

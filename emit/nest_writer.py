@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import loopy as lp
 import numpy as np
 import pymbolic.primitives as prim
+from loopy.symbolic import SubstitutionMapper
+from pymbolic.mapper.substitutor import make_subst_func
 
-from aotato.emit import functions, groups, space
+from aotato.emit import space
 from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Store
 from aotato.emit.scalars import Scalars
 from aotato.frontend import expr as ex
@@ -27,14 +31,16 @@ class NestWriter:
         self.space = self._space()
         self.written: dict[str, frozenset[str]] = {}  # value -> instructions that complete it
         self.loops: dict[str, tuple[str, ...]] = {}  # loop -> itself and what it was split into, outermost first
+        self.cells: dict[str, ex.Expr] = {}  # values that are no temporaries of their own name
+        self.once = self.space.once
         self.scalars = Scalars(self, out, program)
 
     def _space(self) -> space.Space:
-        lanes = self.out.lanes["l"]
+        lanes = self.out.mapping.lanes["l"]
         if self.out.block is not None:
             return space.in_block(self.spec, self.number, lanes, self.out.block)
-        if self.spec.share:
-            return space.shared(self.spec, groups.Share(self.spec.share, self.out.lanes.get("p", 1), lanes))
+        if self.out.mapping.share is not None:
+            return space.shared(self.spec, self.out.mapping.share)
         return space.flat(self.spec, self.number, lanes)
 
     @property
@@ -42,8 +48,7 @@ class NestWriter:
         """The flat number of the lane's element."""
         if self.space.last is None:
             return self.space.position
-        least = functions.binary("min", np.dtype(self.out.index_dtype))
-        return self.scalars.call(least, self.space.position, self.space.last)
+        return self.scalars.least(self.space.position, self.space.last)
 
     def write(self) -> None:
         self.out.domains.extend(self.space.domains)
@@ -75,6 +80,52 @@ class NestWriter:
         before_slot: frozenset[str] = frozenset(),
     ) -> str:
         """`after`: instructions whose results it needs; `before_slot`: those that use what it overwrites."""
+        inames = self.space.inames | self._inames(loops)
+        if self.space.inner:
+            # loopy enters a loop at one place only: every instruction has loops over the lane's elements of its own
+            fresh = {name: f"{name}_{len(self.out.instructions)}" for name in self.space.inner}
+            self.unrolled({fresh[name]: count for name, count in self.space.inner.items()})
+            exchange = SubstitutionMapper(make_subst_func({old: prim.Variable(new) for old, new in fresh.items()}))
+            target, expr = exchange(target), exchange(expr)
+            predicate = predicate if predicate is None else exchange(predicate)
+            inames = inames - set(fresh) | set(fresh.values())
+        return self.outside(target, expr, inames, after, predicate, before_slot)
+
+    def placed_all(self, sizes: Mapping[int, int], order: Sequence[int], number: ex.Expr) -> None:
+        """Own indices from the `number` of a piece, of `sizes` along some axes; `order`: axes, fastest first."""
+        shape, once = self.spec.shape, []
+        left = math.prod(-(-shape[axis] // sizes.get(axis, 1)) for axis in order)
+        for axis in order:
+            size = sizes.get(axis, 1)
+            count = -(-shape[axis] // size)
+            own = number if left == count else prim.Remainder(number, count)
+            begin, first = self.placed(axis, own if count > 1 else 0, size)
+            number, left = prim.FloorDiv(number, count) if count > 1 else number, left // count
+            mine = self.element(axis, begin)
+            self.scalars.places[axis] = (mine, self.scalars.places[axis][1])
+            once += [prim.Comparison(mine, ">=", first)] if first is not None else []
+        self.once = prim.LogicalAnd(tuple(once)) if len(once) > 1 else once[0] if once else None
+
+    def element(self, axis: int, begin: ex.Expr) -> ex.Expr:
+        """The lane's element along an axis of a piece that begins at `begin`."""
+        return begin
+
+    def unrolled(self, counts: Mapping[str, int]) -> None:
+        """Loops that are written out."""
+        for name, count in counts.items():
+            self.out.loop_domains.append(f"[] -> {{ [{name}] : 0 <= {name} < {count} }}")
+            self.out.tags[name] = "unr"
+
+    def outside(
+        self,
+        target: ex.Expr,
+        expr: ex.Expr,
+        inames: frozenset[str],
+        after: frozenset[str],
+        predicate: Any = None,
+        before_slot: frozenset[str] = frozenset(),
+    ) -> str:
+        """An instruction inside `inames` only."""
         ident = f"i{len(self.out.instructions)}"
         for array, written in self.out.local_written.items():
             if array in self.out.local and not written.isdisjoint(after):
@@ -84,7 +135,7 @@ class NestWriter:
                 target,
                 expr,
                 id=ident,
-                within_inames=self.space.inames | self._inames(loops),
+                within_inames=inames,
                 within_inames_is_final=True,
                 depends_on=after | before_slot,
                 predicates=frozenset({predicate}) if predicate is not None else frozenset(),
@@ -92,11 +143,33 @@ class NestWriter:
         )
         return ident
 
+    def placed(self, axis: int, number: ex.Expr, size: int) -> tuple[ex.Expr, ex.Expr]:
+        """Where piece `number` of an axis cut into pieces of `size` begins, in a variable of its own.
+
+        The last piece reaches back into the one before; also the condition under which an index is not in that.
+        """
+        name = self.name(f"x{axis}")
+        self.out.temporaries.append(lp.TemporaryVariable(name, self.out.index_dtype, shape=()))
+        inames = self.space.inames - set(self.space.inner)
+        extent = self.spec.shape[axis]
+        first = prim.Product((size, number)) if size > 1 else number
+        begin = self.scalars.least(first, extent - size) if extent % size else first
+        ident = self.outside(prim.Variable(name), begin, inames, frozenset())
+        self.scalars.places[axis] = (prim.Variable(name), frozenset({ident}))
+        return prim.Variable(name), first if extent % size else None
+
     def _inames(self, loops: tuple[str, ...]) -> frozenset[str]:
         return frozenset(iname for loop in loops for iname in self.loops.get(loop, (loop,)))
 
     def declare(self, name: str, dtype: Any, **more: Any) -> None:
-        self.out.temporaries.append(lp.TemporaryVariable(name, dtype, **{"shape": (), **more}))
+        """A temporary that every element of the lane has for itself."""
+        shape = tuple(self.space.inner.values())
+        self.out.temporaries.append(lp.TemporaryVariable(name, dtype, **{"shape": shape, **more}))
+
+    def cell(self, name: str) -> ex.Expr:
+        """The element's own part of such a temporary."""
+        inner = tuple(map(prim.Variable, self.space.inner))
+        return prim.Subscript(prim.Variable(name), inner) if inner else prim.Variable(name)
 
     def _assign(self, statement: Assign, before: frozenset[str] = frozenset()) -> None:
         """`before`: what comes first although the value does not need it."""
@@ -104,7 +177,7 @@ class NestWriter:
         name = self.name(statement.name)
         self.declare(name, self.scalars.value_dtype(statement.dtype))
         self.written[statement.name] = frozenset(
-            {self.instruct(prim.Variable(name), expr, statement.loops, after | before)}
+            {self.instruct(self.cell(name), expr, statement.loops, after | before)}
         )
         self.scalars.dtypes[statement.name] = statement.dtype
 
@@ -122,7 +195,7 @@ class NestWriter:
         Partial sums then have at most LONGEST_SUM terms. Lanes that share a loop go through it side by side.
         """
         extent = loop.upper - loop.lower
-        lanes = self.out.lanes["l"] if shared else 1
+        lanes = self.out.mapping.lanes["l"] if shared else 1
         weights = [lanes]  # of the inames, outermost first
         while -(-extent // weights[0]) > LONGEST_SUM:
             weights.insert(0, weights[0] * LONGEST_SUM)
@@ -156,13 +229,13 @@ class NestWriter:
         for depth, name in enumerate(names):
             self.declare(name, dtype)
             neutral = self.scalars.neutral(statement.op, statement.dtype)
-            start.append(self.instruct(prim.Variable(name), neutral, (*around, *pieces[:depth]), frozenset()))
+            start.append(self.instruct(self.cell(name), neutral, (*around, *pieces[:depth]), frozenset()))
         for depth in reversed(range(len(pieces))):
-            term = expr if depth == len(pieces) - 1 else prim.Variable(names[depth + 1])
-            joined = self.scalars.join(statement.op, statement.dtype, prim.Variable(names[depth]), term)
+            term = expr if depth == len(pieces) - 1 else self.cell(names[depth + 1])
+            joined = self.scalars.join(statement.op, statement.dtype, self.cell(names[depth]), term)
             before = after | done | {start[depth]}
             done = frozenset(
-                {self.instruct(prim.Variable(names[depth]), joined, (*around, *pieces[: depth + 1]), before)}
+                {self.instruct(self.cell(names[depth]), joined, (*around, *pieces[: depth + 1]), before)}
             )
         self.written[statement.name] = done | {start[0]}
 
@@ -189,7 +262,7 @@ class NestWriter:
         self.declare(name, self.scalars.value_dtype(statement.dtype))
         total = self._tree(statement, joined[0], list(range(columns)), columns)
         self.written[statement.name] = frozenset(
-            {self.instruct(prim.Variable(name), total, (), frozenset({joined[1]}))}
+            {self.instruct(self.cell(name), total, (), frozenset({joined[1]}))}
         )
 
     def _share(
@@ -222,8 +295,8 @@ class NestWriter:
         if len(places) + in_local > 1 and not ex.is_leaf(expr):
             name = f"n{self.number}_s{index}"
             self.declare(name, self.scalars.value_dtype(dtype))
-            after = frozenset({self.instruct(prim.Variable(name), expr, (), after)})
-            expr = prim.Variable(name)
+            after = frozenset({self.instruct(self.cell(name), expr, (), after)})
+            expr = self.cell(name)
         if in_local:
             self._store_here(store, expr, after)
         before: set[str] = set()
@@ -233,7 +306,7 @@ class NestWriter:
             argument, offset = self.out.arguments.written(place, dtype)
             flat = position + offset if offset else position
             target = prim.Subscript(prim.Variable(argument), (flat,))
-            self.instruct(target, self.scalars.stored(expr, dtype), (), after, self.space.once)
+            self.instruct(target, self.scalars.stored(expr, dtype), (), after, self.once)
 
     def _store_here(self, store: Store, expr: ex.Expr, after: frozenset[str]) -> None:
         """Into local memory, or registers that a later nest of the same index space reads."""
@@ -244,9 +317,9 @@ class NestWriter:
             self.out.use_slot(store.array, ident)
         else:
             name = self.out.kept.setdefault((store.array, store.indices, self.part), f"k{len(self.out.kept)}")
-            assert self.space.work <= self.out.lanes["l"], "a work-item keeps the elements of one turn only"
+            assert self.space.work <= self.out.mapping.lanes["l"], "a work-item keeps the elements of one turn only"
             self.declare(name, self.scalars.value_dtype(self.program.arrays[store.array].dtype))
-            ident = self.instruct(prim.Variable(name), expr, (), after)
+            ident = self.instruct(self.cell(name), expr, (), after)
         self.out.local_written[store.array].add(ident)
 
 

@@ -6,20 +6,22 @@ computes which element of a nest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import collections.abc
 from typing import Any
 
 import islpy as isl
 import loopy as lp
 import numpy as np
 
-from aotato.emit import dialect, groups
+from aotato.emit import dialect
 from aotato.emit.draft import Draft
 from aotato.emit.fragment_writer import FragmentWriter
+from aotato.emit.mapping import Mapping, mapped
+from aotato.emit.matrix_writer import MatrixWriter
 from aotato.emit.names import Arguments, Place, loopy_arguments
 from aotato.emit.nest import Block, Kernel, Local, Nest
 from aotato.emit.nest_writer import NestWriter
+from aotato.emit.patch_writer import PatchWriter
 from aotato.emit.slots import bytes_of_element, kept_dtype
 from aotato.emit.target import Target
 from aotato.frontend import expr as ex
@@ -31,61 +33,45 @@ CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 def draft(
     kernel: Kernel,
     program: ir.Program,
-    read_at: Mapping[str, Place],
-    write_at: Mapping[str, tuple[Place, ...]],
+    read_at: collections.abc.Mapping[str, Place],
+    write_at: collections.abc.Mapping[str, tuple[Place, ...]],
     target: Target,
 ) -> Draft:
     """What loopy will write `kernel` from; `read_at` and `write_at` say where arrays lie in memory."""
-    arguments = Arguments(program, read_at, write_at)
-    kernel = replace(kernel, nests=tuple(groups.shared(nest) if nest.share else nest for nest in kernel.nests))
-    lanes = _lanes(kernel, target.group_size)
-    writer = _Writer(arguments, lanes, _groups(kernel, lanes), _index_dtype(kernel, program, read_at))
+    mapping = mapped(kernel, target)
+    index_dtype = _index_dtype(kernel, mapping, program, read_at)
+    writer = _Writer(Arguments(program, read_at, write_at), mapping, index_dtype)
     writer.reciprocals = target.reciprocals
     if kernel.block is not None:
         writer.begin_block(kernel.block, program)
-    for nest in kernel.nests:
+    for nest in mapping.nests:
         writer.nest(nest, program)
     return writer.draft()
 
 
-def _lanes(kernel: Kernel, group_size: int) -> dict[str, int]:
-    """The inames of a group's work-items, neighbours first, and how many values each takes."""
-    if kernel.block is not None:
-        return {"l": kernel.block.lanes}
-    if kernel.nests[0].share:
-        return groups.share(kernel.nests[0], group_size).sides()
-    # No more than the largest nest has elements, which is what loopy would require too
-    return {"l": min(group_size, max(ir.size(nest.shape) for nest in kernel.nests))}
-
-
-def _groups(kernel: Kernel, lanes: dict[str, int]) -> int:
-    """How many: the bound of a group is one number for all nests."""
-    if kernel.block is not None:
-        return -(-kernel.block.elements // kernel.block.size)
-    results = lanes.get("p", 1) if kernel.nests[0].share else lanes["l"]
-    return max(-(-ir.size(nest.shape) // results) for nest in kernel.nests)
-
-
-def _index_dtype(kernel: Kernel, program: ir.Program, read_at: Mapping[str, Place]) -> Any:
+def _index_dtype(
+    kernel: Kernel, mapping: Mapping, program: ir.Program, read_at: collections.abc.Mapping[str, Place]
+) -> Any:
     """32 bits, unless an array or an index space is too large for them."""
     sizes = [ir.size(program.arrays[name].shape) + (read_at[name].offset if name in read_at else 0)
              for name in (*kernel.reads, *kernel.writes)]
+    sizes += [loop.upper for nest in mapping.nests for loop in nest.loops]
     return np.int64 if max(sizes, default=0) >= 2**31 - 2**20 else np.int32
 
 
 class _Writer:
     """Collects what loopy's kernel is made of."""
 
-    def __init__(self, arguments: Arguments, lanes: dict[str, int], groups: int, index_dtype: Any) -> None:
-        self.arguments, self.lanes, self.groups, self.index_dtype = arguments, lanes, groups, index_dtype
-        bounds = {"g": groups, **lanes}
+    def __init__(self, arguments: Arguments, mapping: Mapping, index_dtype: Any) -> None:
+        self.arguments, self.mapping, self.index_dtype = arguments, mapping, index_dtype
+        bounds = {"g": mapping.groups, **mapping.lanes}
         space = " and ".join(f"0 <= {name} < {size}" for name, size in bounds.items())
         self.domains = [f"{{ [{', '.join(bounds)}] : {space} }}"]
         # Behind all others: loopy takes a domain without parameters that comes earlier for one around it
         self.loop_domains: list[str] = []
         self.instructions: list[Any] = []
         self.temporaries: list[Any] = []
-        self.tags = {"g": "g.0", **{name: f"l.{axis}" for axis, name in enumerate(lanes)}}
+        self.tags = {"g": "g.0", **{name: f"l.{axis}" for axis, name in enumerate(mapping.lanes)}}
         self.priorities: list[tuple[str, ...]] = []
         self.functions: dict[str, Any] = {}
         self.local_bytes = 0
@@ -130,7 +116,7 @@ class _Writer:
         return frozenset(i for other, instructions in used.items() if other != array for i in instructions)
 
     def draft(self) -> Draft:
-        sizes = tuple(self.lanes.values())
+        sizes = tuple(self.mapping.lanes.values())
         return Draft(
             (*self.domains, *self.loop_domains),
             tuple(self.instructions),
@@ -141,15 +127,16 @@ class _Writer:
             self.arguments.table(),
             self.index_dtype,
             self.complex,
-            (self.groups * sizes[0], *sizes[1:]),
+            (self.mapping.groups * sizes[0], *sizes[1:]),
             sizes,
             self.local_bytes,
         )
 
     def nest(self, nest: Nest, program: ir.Program) -> None:
         self.nests += 1
-        writer = FragmentWriter if nest.matrix else NestWriter
-        writer(self, nest, program, self.nests - 1).write()
+        kind = MatrixWriter if self.mapping.product else PatchWriter if self.mapping.patch else NestWriter
+        kind = FragmentWriter if nest.matrix else kind
+        kind(self, nest, program, self.nests - 1).write()
 
 
 def code(draft: Draft, contract: bool) -> str:

@@ -25,11 +25,11 @@ def check(plan: data.Plan, paths: Paths) -> None:
         walk.call(call)
     walk.updates(plan.update)
     after = [every for every in plan.every if not every.before]
-    for every in after:
+    for call in (*after, *plan.draw):
         # What it computes may be steps old, or not there yet, for everyone but itself
         known = set(walk.known)
-        walk.call(every)
-        walk.updates(every.update)
+        walk.call(call)
+        walk.updates(call.update if isinstance(call, data.Every) else ())
         walk.known = known
     walk.known |= {path for every in after for path in paths.reduced(every.entry)}
     if plan.until:

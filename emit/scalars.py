@@ -32,6 +32,7 @@ class Scalars:
         self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
         self._denominators: Counter[ex.Expr] | None = None  # of the nest's quotients
         self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
+        self.places: dict[int, tuple[ex.Expr, frozenset[str]]] = {}  # own indices that the nest has placed itself
 
     def value_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The dtype that a value has in registers."""
@@ -76,7 +77,11 @@ class Scalars:
                 return TypeCast(np.uint8, prim.LogicalAnd((a, b)))
         raise AssertionError(f"unknown reduction {op}")
 
-    def _dtype(self, expr: ex.Expr) -> np.dtype[Any]:
+    def least(self, a: ex.Expr, b: ex.Expr) -> ex.Expr:
+        """The smaller of two indices."""
+        return self.call(functions.binary("min", np.dtype(self.out.index_dtype)), a, b)
+
+    def dtype(self, expr: ex.Expr) -> np.dtype[Any]:
         return explicit_dtype(expr, self.program, self.dtypes.get)
 
     def call(self, function: Any, *arguments: ex.Expr) -> ex.Expr:
@@ -109,7 +114,7 @@ class Scalars:
     def _variable(self, name: str, after: set[str]) -> ex.Expr:
         if name in self.nest.written:
             after |= self.nest.written[name]
-            return prim.Variable(self.nest.name(name))
+            return self.nest.cell(self.nest.name(name)) if name not in self.nest.cells else self.nest.cells[name]
         if name in self.indices:
             return self.indices[name]
         return self._own(int(name[1:]), after)
@@ -117,6 +122,10 @@ class Scalars:
     def _own(self, axis: int, after: set[str]) -> ex.Expr:
         """The nest's own index along an axis, computed once."""
         shape = self.nest.spec.shape
+        if axis in self.places:
+            place, made = self.places[axis]
+            after |= made
+            return place
         if len(shape) == 1 and not self.out.block:
             return self.nest.position
         if axis not in self.own:
@@ -169,7 +178,7 @@ class Scalars:
         own = len(self.nest.spec.shape)
         first = len(shape) - own
         same = first >= 0 and shape[first:] == self.nest.spec.shape and indices[first:] == ex.own_index(own)
-        if same and not self.out.block:
+        if same and not self.out.block and not self.places:
             terms = self._terms(shape, indices[:first], after)
             terms.append(self.nest.position)
         else:
@@ -201,14 +210,14 @@ class Scalars:
     def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
         name = expr.function.name
         arguments = [self._value(parameter, after) for parameter in expr.parameters]
-        dtype = self._dtype(expr.parameters[0])
+        dtype = self.dtype(expr.parameters[0])
         kept = self.value_dtype(dtype)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
         result = self.call(function, *arguments)
         return result if name == "isnan" else self._wrapped(result, dtype)
 
     def _cast(self, expr: ex.Cast, after: set[str]) -> ex.Expr:
-        value, source = self._value(expr.body, after), self._dtype(expr.body)
+        value, source = self._value(expr.body, after), self.dtype(expr.body)
         if source == expr.dtype:
             return value
         if source.kind == "c" and expr.dtype.kind == "b":
@@ -224,16 +233,16 @@ class Scalars:
         return self._wrapped(TypeCast(self.value_dtype(expr.dtype), value), expr.dtype)
 
     def _operator(self, expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
-        dtype = self._dtype(expr)
+        dtype = self.dtype(expr)
         if isinstance(expr, prim.FloorDiv | prim.Remainder):
             return self._division(expr, dtype, parts)
         if isinstance(expr, prim.Min | prim.Max):
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
             return self._power(expr, dtype, parts)
-        if isinstance(expr, prim.Comparison) and self._dtype(expr.left).kind == "c":
+        if isinstance(expr, prim.Comparison) and self.dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]
-            return self.call(functions.binary(name, self._dtype(expr.left)), *parts)
+            return self.call(functions.binary(name, self.dtype(expr.left)), *parts)
         if dtype.kind == "c" and isinstance(expr, prim.Sum | prim.Product | prim.Quotient):
             return self._complex(expr, dtype, parts)
         if isinstance(expr, prim.LogicalAnd | prim.LogicalOr | prim.LogicalNot | prim.Comparison | prim.If):

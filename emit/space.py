@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pymbolic.primitives as prim
 
 from aotato.emit.groups import Share
-from aotato.emit.matrices import ROWS
 from aotato.emit.nest import Block, Nest
+from aotato.emit.small_matrices import ROWS
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -19,7 +20,7 @@ class Space:
 
     inames: frozenset[str]  # around every instruction
     domains: tuple[str, ...]
-    position: ex.Expr  # the flat number of the element in the nest, without a block
+    position: ex.Expr  # the flat number of the element in the nest; None in a block, and where indices are placed
     turn: str = ""  # the sequential loop over elements beyond the number of lanes; once without a block
     element: ex.Expr = None  # in a block: the number of the element within it, and its own indices behind that
     nodes: tuple[ex.Expr, ...] = ()
@@ -27,6 +28,7 @@ class Space:
     share: Share | None = None  # where several lanes have one element
     once: ex.Expr = None  # the condition under which the lane stores its element; None: always
     last: int | None = None  # the last position, where lanes go beyond
+    inner: Mapping[str, int] = field(default_factory=dict)  # inames of a lane's elements, if several: how many
 
 
 def flat(nest: Nest, number: int, lanes: int) -> Space:

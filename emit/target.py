@@ -13,6 +13,7 @@ class Target:
     name: str
     staging: str  # "mapped": host and device share memory; "copied": messages go through pinned host memory
     group_size: int  # work-items of a group
+    lockstep: bool  # work-items of a group run side by side; else one after another, as a loop
     lanes: int = 160  # work-items of a group over a block of elements, at most
     elements: int = 32  # of such a block, at most
     width: int = 32  # of these, so many run in lockstep
@@ -35,13 +36,14 @@ TARGETS = {
         "gpu",
         "copied",
         128,
+        lockstep=True,
         reciprocals=True,
         matrices=True,
         hidden_bytes=1 << 24,
         local_bytes=49152,
         largest_allocation=1 << 30,
     ),
-    "cpu": Target("cpu", "mapped", 128),
+    "cpu": Target("cpu", "mapped", 128, lockstep=False),
 }
 
 

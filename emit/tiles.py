@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aotato.emit.matrices import lanes_each, matrix_sums
 from aotato.emit.nest import Accumulate, Nest
+from aotato.emit.small_matrices import lanes_each, matrix_sums
 from aotato.frontend import ir
 
 FEWEST_TERMS = 8  # of all reductions of a node together; with fewer, the loads and stores of the node weigh more
