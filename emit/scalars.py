@@ -256,8 +256,8 @@ class Scalars:
         return self._wrapped(ex.with_children(expr, parts), dtype)
 
     def _shares_reciprocal(self, expr: prim.Quotient, dtype: np.dtype[Any]) -> bool:
-        """Whether several quotients of the nest have this denominator."""
-        if not self.out.reciprocals or dtype.name not in ("float32", "float64"):
+        """Whether several quotients of the nest have this denominator; a reciprocal is shared as it is."""
+        if not self.out.reciprocals or dtype.name not in ("float32", "float64") or not _is_node(expr.numerator):
             return False
         if self._denominators is None:
             items = (*self.nest.spec.statements, *self.nest.spec.stores)
@@ -343,6 +343,10 @@ def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
         case prim.BitwiseNot():
             return prim.LogicalNot(parts[0])
     raise AssertionError(f"{type(expr).__name__} is not defined for booleans")
+
+
+def _is_node(expr: ex.Expr) -> bool:
+    return isinstance(expr, prim.ExpressionNode)
 
 
 def _literal(value: Any) -> ex.Expr:
