@@ -18,6 +18,9 @@ class Target:
     elements: int = 32  # of such a block, at most
     width: int = 32  # of these, so many run in lockstep
     accumulators: int = 64  # 8-byte numbers that a work-item sums up side by side
+    reciprocals: bool = False  # dividing costs much more than a fused multiplication and addition
+    matrices: bool = False  # products of small matrices go to units for them, where sums may be contracted
+    matrix_lanes: int = 256  # work-items of a group then, at most
     hidden_bytes: int = 1 << 19  # written by a launch that runs while messages travel, to be worth one more launch
     alignment: int = 4096  # of arena slots; the device's own base alignment must divide it
     local_bytes: int = 32768
@@ -29,8 +32,18 @@ class Target:
 
 
 TARGETS = {
-    "gpu": Target("gpu", "copied", 128, True, hidden_bytes=1 << 24, local_bytes=49152, largest_allocation=1 << 30),
-    "cpu": Target("cpu", "mapped", 128, False),
+    "gpu": Target(
+        "gpu",
+        "copied",
+        128,
+        lockstep=True,
+        reciprocals=True,
+        matrices=True,
+        hidden_bytes=1 << 24,
+        local_bytes=49152,
+        largest_allocation=1 << 30,
+    ),
+    "cpu": Target("cpu", "mapped", 128, lockstep=False),
 }
 
 
