@@ -15,10 +15,10 @@ import numpy as np
 
 from aotato.emit import bundle, dump
 from aotato.emit.aliases import resolved
-from aotato.emit.joined import joined
+from aotato.emit.joined import Joined, joined
 from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
-from aotato.emit.rewritten import rewritten
+from aotato.emit.rewritten import PASSES, UNFUSED, rewritten
 from aotato.emit.schedule import Emitted, emit
 from aotato.emit.sharing import Cache
 from aotato.emit.target import Target, chosen
@@ -52,6 +52,7 @@ def build(
     targets: str = DEFAULT_TARGETS,
     contract: bool = False,
     overlap: bool = True,
+    fuse: bool = True,
     progress: Report | None = None,
 ) -> Path:
     """Compile `app` for `ranks` ranks into the bundle `path`, and return that path.
@@ -59,7 +60,8 @@ def build(
     `app`: a built-in app's name, a Python file, a module, a callable of (rank, size) that returns arrays, or a dict
     of pytato arrays. `targets`: comma-separated, the first is the one `inspect` shows. `contract=True` lets the device
     compiler fuse multiplications and additions. `overlap=False` never launches a kernel in two halves, of which the
-    first runs while messages travel. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
+    first runs while messages travel. `fuse=False` gives every array memory and a kernel of its own: slow, but simple
+    to follow. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
     """
     say = progress or (lambda text: None)
     if ranks < 1:
@@ -77,7 +79,7 @@ def build(
     view = _view(found, ranks, opt, data, traced)
     docs = {name: function.__doc__ or "" for name, function in found.entries.items()}
     head = {"app": found.name, "doc": found.doc, "options": recorded(found, opt)}
-    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view, overlap)
+    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view, overlap, fuse)
     say(f"wrote {path}")
     return Path(path)
 
@@ -93,18 +95,19 @@ def assemble(
     plan: plan_data.Plan | None = None,
     view: Drawn | None = None,
     overlap: bool = True,
+    fuse: bool = True,
 ) -> str:
     """Everything after tracing: check, partition, emit and prove every entry, and write the bundle."""
     carries = {name: plan.carried(name) if plan else {} for name in traced}
     traced = {name: dataclasses.replace(t, programs=owned(t.programs, carries[name])) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
     entries = {
-        name: _entry(name, docs.get(name, ""), t, targets, contract, overlap, say, on_device, carries[name])
+        name: _entry(name, docs.get(name, ""), t, targets, contract, overlap, fuse, say, on_device, carries[name])
         for name, t in traced.items()
     }
     ranks = next(iter(traced.values())).programs.size
     facts = {"format": fmt.FORMAT, "abi": fmt.ABI, "ranks": ranks, "provenance": provenance(), "contract": contract}
-    facts["overlap"] = overlap
+    facts |= {"overlap": overlap, "fuse": fuse}
     facts["plan"] = plan_data.to_json(plan) if plan else None
     return bundle.write(path, {**head, **facts}, entries, targets, view)
 
@@ -129,6 +132,7 @@ def _entry(
     targets: Sequence[Target],
     contract: bool,
     overlap: bool,
+    fuse: bool,
     say: Report,
     on_device: frozenset[str],
     carry: Mapping[str, str],
@@ -138,15 +142,15 @@ def _entry(
     check(programs)
     say(f"{name}: rewriting")
     tests = _tests(traced, say)
-    programs = rewritten(programs)
+    programs = rewritten(programs, PASSES if fuse else UNFUSED)
     say(f"{name}: partitioning")
     partitions = [resolved(part) for part in partition(programs)]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))
-    together = [joined(part) for part in partitions]
+    together = [joined(part) if fuse else Joined(part) for part in partitions]
     emitted: dict[str, list[Emitted]] = {}
     for target in targets:
         say(f"{name}: writing kernels for target {target.name}")
-        emitted[target.name] = emit(together, target, contract, overlap, on_device, _KERNELS)
+        emitted[target.name] = emit(together, target, contract, overlap, on_device, _KERNELS, fuse)
         schedules = [e.schedule for e in emitted[target.name]]
         kernels = [kernel for e in emitted[target.name] for kernel in e.kernels]
         dump.write(3, f"{name}-{target.name}-kernels", dump.kernels_text(kernels))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.text_expr import expr_text
 
@@ -18,6 +20,15 @@ def classes(programs: ir.Programs) -> list[list[int]]:
     return list(found.values())
 
 
+def alike(exprs: Iterable[ex.Expr]) -> bool:
+    """Whether expressions differ only in integers."""
+    return len({_text(expr) for expr in exprs}) < 2
+
+
+def _text(expr: ex.Expr) -> str:
+    return _INTEGER.sub("#", expr_text(expr))
+
+
 def _skeleton(program: ir.Program) -> object:
     arrays = tuple((name, *_node(node)) for name, node in program.arrays.items())
     sends = tuple(send.array for send in program.sends)
@@ -30,7 +41,7 @@ def _node(node: ir.Node) -> tuple[object, ...]:
         case ir.Input():
             what = (node.path,)
         case ir.Lambda():
-            what = (node.operands, node.stored, _INTEGER.sub("#", expr_text(node.expr)))
+            what = (node.operands, node.stored, _text(node.expr))
         case ir.LoopyCall():
             what = (node.kernel, node.result, node.operands)
         case ir.Allreduce():

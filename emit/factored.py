@@ -19,11 +19,11 @@ from aotato.emit.axes import LONGEST_UNROLLED, batch_axes
 from aotato.emit.classes import classes
 from aotato.emit.contraction import LARGEST, Factor, Problem, Sum, cheapest
 from aotato.emit.groups import FEW, LONG
+from aotato.emit.moves import named, normal
 from aotato.emit.products import Axes, Cut, Product, is_product, lengths, product
 from aotato.emit.runs import Runs
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
-from aotato.frontend.normalise import normalise
 from aotato.frontend.text_expr import expr_text
 
 LAUNCH_FLOPS = 1 << 28  # what a device computes while another kernel is launched
@@ -71,20 +71,15 @@ def _nodes(found: _Class, name: str) -> Sequence[ir.Node]:
     lambdas = [node for node in nodes if isinstance(node, ir.Lambda)]
     if not lambdas:
         return nodes
-    sums = [list(_always_evaluated(node.expr)) for node in lambdas]
     operands = [list(node.operands) for node in lambdas]
-    new = [_planned(found, name, lambdas, reduces, operands) for reduces in zip(*sums, strict=True)]
-    written = [[each[rank] for each in new] for rank in range(len(nodes))]
-    return [_rewritten(*one) for one in zip(lambdas, sums, written, operands, strict=True)]
-
-
-def _rewritten(
-    node: ir.Lambda, old: Sequence[ex.Reduce], new: Sequence[ex.Expr], operands: Sequence[str]
-) -> ir.Lambda:
+    old = list(zip(*(_always_evaluated(node.expr) for node in lambdas), strict=True))
+    new = [_planned(found, name, lambdas, reduces, operands) for reduces in old]
     if all(a is b for a, b in zip(old, new, strict=True)):
-        return node
-    expr, used = normalise(_exchanged(node.expr, iter(new)), operands, node.shape)
-    return dataclasses.replace(node, expr=expr, operands=used)
+        return nodes
+    exprs = [_exchanged(node.expr, iter([each[rank] for each in new])) for rank, node in enumerate(lambdas)]
+    written = normal(list(map(named, exprs, operands)), [node.shape for node in lambdas])
+    each = zip(lambdas, written, strict=True)
+    return [dataclasses.replace(node, expr=expr, operands=names) for node, (expr, names) in each]
 
 
 def _always_evaluated(expr: ex.Expr) -> Iterator[ex.Reduce]:
@@ -187,8 +182,7 @@ class _Writer:
     def _read(self, tree: Sum) -> list[ex.Expr]:
         """A read of the array that holds a partial sum."""
         axes = self._axes(tree)
-        exprs = self.written(tree)
-        nodes = [self._node(rank, axes, expr) for rank, expr in enumerate(exprs)]
+        nodes = self._nodes(axes, self.written(tree))
         key = tuple((node.operands, node.shape, expr_text(node.expr)) for node in nodes)
         if key not in self.found.made:
             self.found.made[key] = self._fresh()
@@ -206,12 +200,13 @@ class _Writer:
         own = [axis for axis in self.products[0].own if axis in tree.axes]
         return [*short, *own, *(index for index in kept if index not in short)]
 
-    def _node(self, rank: int, axes: Sequence[str], expr: ex.Expr) -> ir.Lambda:
-        one = self.products[rank]
-        shape = tuple(one.extents[axis] for axis in axes)
+    def _nodes(self, axes: Sequence[str], exprs: Sequence[ex.Expr]) -> list[ir.Lambda]:
         places = {axis: prim.Variable(f"_{place}") for place, axis in enumerate(axes)}
-        expr, operands = normalise(ex.substitute(expr, places), self.operands[rank], shape)
-        return ir.Lambda(expr, operands, shape, one.dtype)
+        shapes = [tuple(one.extents[axis] for axis in axes) for one in self.products]
+        each = zip(exprs, self.operands, strict=True)
+        found = normal([named(ex.substitute(expr, places), operands) for expr, operands in each], shapes)
+        dtype = self.products[0].dtype
+        return [ir.Lambda(expr, names, shape, dtype) for (expr, names), shape in zip(found, shapes, strict=True)]
 
     def _fresh(self) -> str:
         """A name that follows from the reader's."""

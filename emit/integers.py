@@ -53,16 +53,19 @@ def is_known(expr: ex.Expr, free: Mapping[str, Any], table: Table) -> bool:
     return True
 
 
-def evaluate(expr: ex.Expr, values: Mapping[str, Any], table: Table) -> Any:
-    """`expr` where variable v is `values[v]`: arrays that broadcast together. Raises IndexError outside a constant."""
+def evaluate(expr: ex.Expr, values: Mapping[str, Any], table: Table, clip: bool = False) -> Any:
+    """`expr` where variable v is `values[v]`: arrays that broadcast together.
+
+    Raises IndexError outside a constant, or reads its nearest element with `clip`.
+    """
     if isinstance(expr, prim.Variable):
         return values[expr.name]
     if ex.is_leaf(expr):
         return expr
-    parts = [evaluate(child, values, table) for child in ex.children(expr)]
+    parts = [evaluate(child, values, table, clip) for child in ex.children(expr)]
     match expr:
         case prim.Subscript():
-            return _read(table(expr), parts)
+            return _read(table(expr), parts, clip)
         case ex.Cast():
             return np.asarray(parts[0]).astype(expr.dtype)
         case prim.Comparison():
@@ -76,9 +79,13 @@ def evaluate(expr: ex.Expr, values: Mapping[str, Any], table: Table) -> Any:
     return reduce(_CHAINS[type(expr)], parts)
 
 
-def _read(data: Array | None, indices: list[Any]) -> Any:
+def _read(data: Array | None, indices: list[Any], clip: bool) -> Any:
     assert data is not None
+    inside = []
     for index, extent in zip(indices, data.shape, strict=True):
         if np.size(index) and (np.min(index) < 0 or np.max(index) >= extent):
-            raise IndexError(f"index {np.min(index)} to {np.max(index)} of an axis of {extent}")
-    return data[tuple(indices)]
+            if not clip or not extent:
+                raise IndexError(f"index {np.min(index)} to {np.max(index)} of an axis of {extent}")
+            index = np.clip(index, 0, extent - 1)
+        inside.append(index)
+    return data[tuple(inside)]

@@ -80,7 +80,7 @@ def concatenated(program: ir.Program, node: ir.Lambda) -> tuple[str, ...]:
     while True:
         last = not isinstance(expr, prim.If)
         read = expr if last else expr.then
-        if not isinstance(read, prim.Subscript) or not read.index_tuple or not _is_shifted(read, start):
+        if not isinstance(read, prim.Subscript) or not _is_shifted(read, start):
             return ()
         piece = node.operands[ex.operand_position(read)]
         if program.arrays[piece].shape[1:] != node.shape[1:] or program.arrays[piece].dtype != node.dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aotato.emit import groups, matrix
+from aotato.emit.groups import Share
 from aotato.emit.nest import Kernel, Nest
 from aotato.emit.target import Target
 from aotato.frontend import ir
@@ -22,7 +23,7 @@ class Mapping:
     nests: tuple[Nest, ...]
     lanes: dict[str, int]
     groups: int
-    share: groups.Share | None = None
+    share: Share | None = None
     product: tuple[matrix.Matrix, matrix.Rectangle] | None = None
     patch: dict[int, int] | None = None  # axis -> neighbouring elements along it that a work-item computes
 

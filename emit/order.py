@@ -20,6 +20,7 @@ SETTINGS = (
     Option("ranks", int, 1, doc="MPI ranks that will run the bundle"),
     Option("targets", str, "cpu,gpu", doc="kinds of device, separated by commas; `aotato inspect` shows the first"),
     Option("contract", bool, False, doc="on: the device may fuse a*b + c, with one rounding"),
+    Option("fuse", bool, True, doc="off: every array has memory and a kernel of its own; slow"),
     Option("overlap", bool, True, doc="off: no kernel is launched in two halves to run while messages travel"),
 )
 DEFAULTS = {option.name: option.default for option in SETTINGS}
@@ -39,6 +40,7 @@ class Order:
     targets: str
     contract: bool
     overlap: bool
+    fuse: bool
     options: Mapping[str, str]  # as given: the process that builds converts them in the same way
     loader: tuple[str, ...]  # arguments of aotato-run for `scons ... run`
     identity: str  # text that differs where the bundle may, but for the contents of `files`
@@ -52,7 +54,7 @@ class Order:
     def text(self) -> str:
         """The arguments of `aotato.build` as JSON, for `python -m aotato.emit`."""
         return json.dumps({"app": self.app, "ranks": self.ranks, "targets": self.targets, "contract": self.contract,
-                           "overlap": self.overlap, "options": dict(self.options)})
+                           "overlap": self.overlap, "fuse": self.fuse, "options": dict(self.options)})
 
 
 def bundle_path(app: str) -> str:
@@ -81,13 +83,14 @@ def read(pairs: Pairs, for_loader: Pairs = (), goals: Sequence[str] = ()) -> Ord
     _check_names(app, own)
     values = options(app, own)
     ranks, contract = _ranks(given.get("ranks", "1")), _switch("contract", given.get("contract", "off"))
-    overlap = _switch("overlap", given.get("overlap", "on"))
+    overlap, fuse = (_switch(name, given.get(name, "on")) for name in ("overlap", "fuse"))
     targets = given.get("targets", DEFAULTS["targets"])
     chosen(targets)
     identity = {"app": app.name, "ranks": ranks, "targets": targets, "contract": contract,
-                "overlap": overlap, "options": recorded(app, values), "versions": sources.versions()}
-    return Order(given["app"], app.name, ranks, targets, contract, overlap, own, _loader_arguments(app, for_loader),
-                 json.dumps(identity, sort_keys=True), tuple(sources.files(app, values)))
+                "overlap": overlap, "fuse": fuse, "options": recorded(app, values), "versions": sources.versions()}
+    return Order(given["app"], app.name, ranks, targets, contract, overlap, fuse, own,
+                 _loader_arguments(app, for_loader), json.dumps(identity, sort_keys=True),
+                 tuple(sources.files(app, values)))
 
 
 def found(name: str) -> App:

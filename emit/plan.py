@@ -21,7 +21,8 @@ from aotato.runtime_stub import plan_data as data
 def resolve(plan: Plan, programs: Mapping[str, ir.Programs]) -> data.Plan:
     """The plan as data; `programs` are all entries of the app by name. Raises AppError: one sentence a mistake."""
     _check_form(plan)
-    entries = dict.fromkeys([*(c.entry for c in (*plan.init, *plan.step)), *(e.entry for e in plan.every)])
+    calls: list[Call | Every] = [*plan.init, *plan.step, *plan.every, *plan.draw]
+    entries = dict.fromkeys(call.entry for call in calls)
     for entry in entries:
         if entry not in programs:
             raise unknown("the plan calls entry", entry, programs)
@@ -38,6 +39,7 @@ def resolve(plan: Plan, programs: Mapping[str, ir.Programs]) -> data.Plan:
         plan.until or "",
         plan.at_most or 0,
         tuple((entry, paths.reduced(entry)) for entry in paths.outputs),
+        draw=tuple(_call(call, paths) for call in plan.draw),
     )
     taken = _check_taken(found, paths)
     plan_names.check(found, paths)
@@ -70,7 +72,7 @@ def _only_device(node: ir.Node, on_device: frozenset[str]) -> bool:
 def _check_form(plan: Any) -> None:
     if not isinstance(plan, Plan):
         raise AppError(f"plan(opt) of an app must return a Plan, not a {type(plan).__name__}")
-    for name, kind in (("init", Call), ("step", Call), ("every", Every), ("scalars", Scalar)):
+    for name, kind in (("init", Call), ("step", Call), ("every", Every), ("scalars", Scalar), ("draw", Call)):
         for item in getattr(plan, name):
             if not isinstance(item, kind):
                 raise AppError(f"{name} of the plan holds {item!r}; expected {kind.__name__}(...)")

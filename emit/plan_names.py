@@ -25,11 +25,12 @@ def check(plan: data.Plan, paths: Paths) -> None:
         walk.call(call)
     walk.updates(plan.update)
     after = [every for every in plan.every if not every.before]
-    for every in after:
+    beside: list[data.Call | data.Every] = [*after, *plan.draw]
+    for one in beside:
         # What it computes may be steps old, or not there yet, for everyone but itself
         known = set(walk.known)
-        walk.call(every)
-        walk.updates(every.update)
+        walk.call(one)
+        walk.updates(one.update if isinstance(one, data.Every) else ())
         walk.known = known
     walk.known |= {path for every in after for path in paths.reduced(every.entry)}
     if plan.until:

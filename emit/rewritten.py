@@ -11,19 +11,25 @@ from collections.abc import Callable
 from aotato.emit import dump
 from aotato.emit.factored import factored
 from aotato.emit.stages import staged
+from aotato.emit.tables import tables
 from aotato.emit.transposed import transposed
 from aotato.frontend import ir
 
 PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
+    tables,  # gathers, reshapes, pick lists -> reads at canonical indices
     factored,  # sums over products -> partial sums
     transposed,  # constants -> constants in the order of their readers
     staged,  # long reductions -> reductions over blocks, and over the blocks
 )
 
+UNFUSED = (staged,)  # where every array has a kernel of its own
 
-def rewritten(programs: ir.Programs) -> ir.Programs:
+Passes = tuple[Callable[[ir.Programs], ir.Programs], ...]
+
+
+def rewritten(programs: ir.Programs, passes: Passes = PASSES) -> ir.Programs:
     """`programs` after all passes."""
-    for number, one in enumerate(PASSES, 1):
+    for number, one in enumerate(passes, 1):
         programs = pruned(one(programs))
         dump.write(1, f"{programs.entry}-programs-{number}-{one.__name__}", dump.programs_text(programs))
     return programs

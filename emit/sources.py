@@ -22,7 +22,8 @@ def versions() -> dict[str, str]:
 
 def files(app: App, values: SimpleNamespace) -> list[Path]:
     """aotato's own files, the app's, and those that its options name."""
-    named = {Path(getattr(values, option.name)) for option in app.options if option.file}
+    given = ((option, getattr(values, option.name)) for option in app.options)
+    named = {Path(value) for option, value in given if option.names_file(value)}
     return sorted({*package_files(), *app_files(app), *named})
 
 

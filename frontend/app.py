@@ -29,7 +29,11 @@ class Option:
     unit: str = ""
     doc: str = ""
     check: Callable[[Any], str | None] | None = None
-    file: bool = False  # the value names a file: the bundle keeps its base name and sha256
+    file: bool | Callable[[Any], bool] = False  # the value (or one of which this holds) names a file: see `names_file`
+
+    def names_file(self, value: Any) -> bool:
+        """Whether that value names a file: the bundle keeps its base name and sha256."""
+        return bool(self.file(value)) if callable(self.file) else self.file
 
 
 def positive(value: Any) -> str | None:
@@ -129,7 +133,7 @@ def _value(app: App, option: Option, value: Any) -> Any:
     wrong = option.check(value) if option.check else None
     if wrong:
         raise AppError(f"option {option.name}={value} of app {app.name!r} {wrong}")
-    if option.file and not Path(value).is_file():
+    if option.names_file(value) and not Path(value).is_file():
         raise AppError(f"option {option.name}={value} of app {app.name!r}: there is no such file")
     return value
 
@@ -147,7 +151,7 @@ def recorded(app: App, values: SimpleNamespace) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for option in app.options:
         value = getattr(values, option.name)
-        if option.file:
+        if option.names_file(value):
             path = Path(value)
             out[option.name] = {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         elif isinstance(value, Sequence) and not isinstance(value, str):

@@ -58,7 +58,8 @@ class Plan:
 
     `carry` (output path -> input path) holds for every entry that has the output; an output of an init call also
     feeds the input of its own name. `until` ends the loop before a step, once its values are known; a loop that
-    has done `at_most` steps without it fails.
+    has done `at_most` steps without it fails. `draw` calls come before each file for ParaView is written, and only
+    then: for fields that the loop itself does not need.
     """
 
     step: tuple[Call, ...]
@@ -69,3 +70,4 @@ class Plan:
     every: tuple[Every, ...] = ()
     until: str | None = None
     at_most: int | None = None
+    draw: tuple[Call, ...] = ()

@@ -1,4 +1,4 @@
-"""aotato: look into bundles, without a device or MPI."""
+"""aotato: look into bundles and results, without a device or MPI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from aotato.runtime_stub import plan_data, tables
+from aotato.runtime_stub import plan_data, plot, tables
 from aotato.runtime_stub.errors import Refusal, UsageError
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.report import report
@@ -22,6 +22,9 @@ examples:
   aotato inspect ring.h5 --bandwidth 4.28e12 --flops 33e12
                                                  and the time that no device of that speed can beat
   aotato verify build/ring/ring.h5               check all digests, and prove the schedules again
+  aotato plot out.vtkhdf --field momentum -o out.png
+                                                 a picture of a 2D field that a run wrote with --vtk
+  aotato plot out.h5 -o curves.png               curves of what a run observed and wrote with --output
 """
 
 
@@ -52,6 +55,10 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("--bandwidth", metavar="B", type=float, help="bytes a second of a device, for floors")
     show.add_argument("--flops", metavar="F", type=float, help="floating-point operations a second of a device")
     _command(commands.add_parser, "verify", prove, "prove a bundle's schedules again")
+    draw = _command(commands.add_parser, "plot", picture, "a picture of a run's result", "a file of --vtk or --output")
+    draw.add_argument("--field", metavar="NAME", help="what to draw: a field, or NAME.x of a vector (otherwise its "
+                                                      "length), or observed values separated by commas")
+    draw.add_argument("-o", "--out", metavar="FILE", help="the picture; its ending tells the format (FILE.png)")
     return p
 
 
@@ -84,10 +91,16 @@ def prove(options: argparse.Namespace) -> None:
     print(f"{options.file}: digest {bundle.digest} and all schedules verified")
 
 
+def picture(options: argparse.Namespace) -> None:
+    """Draw a result file. Raises Refusal."""
+    out = options.out or plot.default_picture(options.file)
+    print(f"{out}: {plot.plot(options.file, options.field, out)}")
+
+
 def _command(add: Callable[..., argparse.ArgumentParser], name: str, obey: Callable[[argparse.Namespace], None],
-             words: str) -> argparse.ArgumentParser:
+             words: str, file: str = "the bundle") -> argparse.ArgumentParser:
     p = add(name, help=words, description=words)
-    p.add_argument("file", metavar="FILE", help="the bundle")
+    p.add_argument("file", metavar="FILE", help=file)
     p.set_defaults(obey=obey)
     return p
 

@@ -131,7 +131,8 @@ def run(program: Program, order: Order, chosen: Namespace, digest: str) -> Done:
     results = _Results(program, runner, chosen, digest, observed, order)
     progress = _Progress(runner, order) if loud and (chosen.progress or sys.stderr.isatty()) else None
     program.start(order.inputs)
-    program.bind_ahead(*([call.entry for call in calls] for calls in (found.init, found.step, found.every)))
+    beside: tuple[plan_data.Call | plan_data.Every, ...] = (*found.every, *(found.draw if chosen.vtk else ()))
+    program.bind_ahead(*([call.entry for call in calls] for calls in (found.init, found.step, beside)))
 
     def on_step(step: int) -> None:
         if progress is not None:
@@ -139,7 +140,7 @@ def run(program: Program, order: Order, chosen: Namespace, digest: str) -> Done:
         if order.write_every is not None and step % order.write_every == 0:
             results.write(results.collect())
         if order.draw_every is not None and step % order.draw_every == 0:
-            results.draw(results.collect())
+            results.draw()
 
     watched = progress is not None or order.write_every is not None or order.draw_every is not None
     begin, error = time.monotonic(), None
@@ -154,7 +155,7 @@ def run(program: Program, order: Order, chosen: Namespace, digest: str) -> Done:
     if chosen.output and results.written != runner.step:
         results.write(arrays)
     if chosen.vtk and results.drawn != runner.step:
-        results.draw(arrays)
+        results.draw()
     return Done(runner.step, seconds, results.about(), arrays, error)
 
 
@@ -220,9 +221,13 @@ class _Results:
         path = values.expand(self.chosen.output, self.written, "step")
         output.write(path, self.program.world, arrays, self.about(), self.observed.tables())
 
-    def draw(self, arrays: Mapping[str, Array]) -> None:
-        """Collective, as `write`."""
+    def draw(self) -> None:
+        """Collective, as `write`; the plan's calls for pictures come first."""
         self.drawn = self.runner.step
+        self.runner.draw()
+        arrays = self.collect()
+        for call in self.runner.plan.draw:
+            arrays |= self.program.outputs(call.entry)
         self.series.write(self.program.world, self.program.bundle, arrays, self.about())
 
 

@@ -51,6 +51,7 @@ class Runner:
         self._used = frozenset(name for e in self._expressions.values() for name in e.names)
         self._init = [self._call(call) for call in plan.init]
         self._step = [self._call(call) for call in plan.step] + [self._update(u) for u in plan.update]
+        self._draw = [self._call(call) for call in plan.draw]
 
     @property
     def step(self) -> int:
@@ -60,6 +61,11 @@ class Runner:
     def scalars(self) -> dict[str, float]:
         """The scalars, and `step`."""
         return {"step": self.step} | {s.name: self.values[s.name] for s in self.plan.scalars}
+
+    def draw(self) -> None:
+        """Compute what only pictures need, of the present state."""
+        for action in self._draw:
+            action()
 
     def run(
         self,
@@ -242,7 +248,8 @@ def _texts(plan: plan_data.Plan) -> set[str]:
 
 def _only_init(plan: plan_data.Plan) -> frozenset[str]:
     """Reduced values that no call of the loop computes."""
-    loop = {path for call in plan.calls[len(plan.init):] for path in plan.reduced_of(call.entry)}
+    calls: tuple[plan_data.Call | plan_data.Every, ...] = (*plan.step, *plan.every)
+    loop = {path for call in calls for path in plan.reduced_of(call.entry)}
     return frozenset(path for call in plan.init for path in plan.reduced_of(call.entry)) - loop
 
 

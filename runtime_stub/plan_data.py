@@ -86,10 +86,11 @@ class Plan:
     at_most: int = 0  # steps; 0 without `until`
     reduced: tuple[tuple[str, tuple[str, ...]], ...] = ()  # entry, its 0-dimensional allreduce outputs
     free: tuple[FreeInput, ...] = ()
+    draw: tuple[Call, ...] = ()  # before files for ParaView
 
     @property
     def calls(self) -> tuple[Call | Every, ...]:
-        return (*self.init, *self.step, *self.every)
+        return (*self.init, *self.step, *self.every, *self.draw)
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -122,8 +123,8 @@ def from_json(data: Mapping[str, Any]) -> Plan:
         return tuple(cls(**{k: many(nested[k], v) if k in nested else v for k, v in row.items()}) for row in rows)
 
     kinds = {"step": Call, "init": Call, "carry": Carry, "scalars": Scalar, "update": Update, "every": Every,
-             "free": FreeInput}
-    rows = {key: many(kind, data[key]) for key, kind in kinds.items()}
+             "free": FreeInput, "draw": Call}
+    rows = {key: many(kind, data.get(key, ()) if key == "draw" else data[key]) for key, kind in kinds.items()}
     reduced = tuple((entry, tuple(paths)) for entry, paths in data["reduced"])
     return Plan(**{**data, **rows, "reduced": reduced})
 

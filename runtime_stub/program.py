@@ -151,7 +151,8 @@ class Program:
 
     def _given(self, entry: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """All inputs of a call: checked host arrays, and device arrays as they are."""
-        wanted = self.wanted(entry)
+        # What is in place, as the state that init has made, needs no default
+        wanted = [replace(one, has_default=one.has_default or not self._stale(one.name)) for one in self.wanted(entry)]
         host, device = device_arrays.split(self.context, wanted, inputs)
         rest = [one for one in wanted if one.name not in device]
         return {**given_values.check_all(rest, host, lambda path: self._missing(entry, path)), **device}
@@ -301,7 +302,9 @@ class Program:
         return self._default(entry, path) if self._stale(path) else np.empty(0)
 
     def _stale(self, path: str) -> bool:
-        return self.current.get(path) in (None, "given")
+        """Whether an input must be written: not a carried one once there is a state, as init or steps have made it."""
+        in_state = self.initialised and path in self._carried()
+        return self.current.get(path) in (None, "given") and not in_state
 
     def _default(self, entry: str, path: str) -> Array:
         return self.bundle.default(entry, path, self.world.rank)
@@ -365,6 +368,7 @@ class Program:
         for binding in self.bindings.values():
             binding.free()
         self.bindings.clear()
+        self.memory.release()
         if self.world.comm is not None:
             self.world.comm.Free()
 

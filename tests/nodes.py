@@ -32,7 +32,13 @@ def placeholder(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 class Batch:
-    """Inputs and outputs of one program."""
+    """Inputs and outputs of one program.
+
+    With `computed`, the arrays that `input` gives are computed from what the program is given: the elements moved by
+    one along the first axis, and back.
+    """
+
+    computed = False
 
     def __init__(self) -> None:
         self.inputs: dict[str, Array] = {}
@@ -40,10 +46,12 @@ class Batch:
         self.expected: dict[str, Array | None] = {}
 
     def input(self, array: Any) -> Any:
-        """A placeholder that will be given `array`."""
-        name = f"in{len(self.inputs)}"
-        self.inputs[name] = np.asarray(array)
-        return placeholder(name, self.inputs[name].shape, self.inputs[name].dtype.name)
+        """An array of the values of `array`."""
+        name, values = f"in{len(self.inputs)}", np.asarray(array)
+        moved = self.computed and values.ndim > 0
+        self.inputs[name] = np.roll(values, 1, 0) if moved else values
+        made = placeholder(name, values.shape, values.dtype.name)
+        return pt.roll(made, -1, 0) if moved else made
 
     def add(self, path: str, array: Any, expected: Any) -> None:
         """`array` must have the values of `expected` in its declared dtype."""
@@ -54,10 +62,10 @@ class Batch:
     def traced(self) -> Traced:
         return trace("step", 1, lambda rank: self.outputs)
 
-    def check(self, path: Path, known: float = 0.9, target: str = "cpu") -> None:
+    def check(self, path: Path, known: float = 0.9, target: str = "cpu", fuse: bool = True) -> None:
         """Raise AssertionError naming every output that differs; `known` is the share of elements with a bound."""
         traced = self.traced()
-        assemble({"step": traced}, path, chosen(target), HEAD)
+        assemble({"step": traced}, path, chosen(target), HEAD, fuse=fuse)
         inputs = {node.path: self.inputs[node.path] for _, node in traced.programs.ranks[0].of_type(Input)}
         native = {name: x.astype(x.dtype.newbyteorder("=")) for name, x in inputs.items()}
         values = run(traced.programs, [native])[0]

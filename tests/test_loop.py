@@ -168,6 +168,13 @@ def test_refusals_before_the_run(folder, capsys, sentence, arguments):
     assert found.out == "" and found.err.count("\n") == 1 and sentence in found.err
 
 
+def test_a_call_after_the_run_reads_the_state_that_init_began(folder):
+    with aotato.load(folder / "alone.h5") as program:
+        program.run(steps=3)
+        observed = program.call("observe")
+        np.testing.assert_array_equal(observed["twice"], 2 * program.state()["x"])
+
+
 def test_a_bundle_without_a_loop_refuses_one(alone, tmp_path):
     aotato.build("ring", path=tmp_path / "ring.h5")
     for arguments in (("--steps", "3"), ("--until", "1"), ("--every", "x=1")):

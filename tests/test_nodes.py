@@ -20,6 +20,7 @@ from aotato.emit.stages import staged
 from aotato.emit.target import chosen
 from aotato.frontend.adapter import compat
 from aotato.frontend.adapter.trace import TraceError, trace
+from aotato.runtime_stub.format import Bundle
 from nodes import DTYPES, HEAD, Batch, placeholder, sample
 from nodes_cases import GROUPS, index_lambda
 
@@ -27,6 +28,11 @@ KNOWN = 0.75  # the share of elements whose bound is finite, though the numbers 
 ALL = [(group, dtype) for group, (_, dtypes) in GROUPS.items() for dtype in dtypes]
 # A third of them, every dtype in two groups; all with AOTATO_ALL_NODES=1
 SOME = ALL if os.environ.get("AOTATO_ALL_NODES") else [case for n, case in enumerate(ALL) if (n + n // 14) % 4 == 0]
+
+COMPUTED = (
+    *(("unary", "complex64"), ("binary", "int8"), ("reductions", "float32"), ("products", "float64")),
+    *(("shapes", "bool"), ("lambdas", "float16"), ("calls", "uint32")),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +46,17 @@ def deep_expressions():
 @pytest.mark.parametrize(("group", "dtype"), SOME)
 def test_node(group, dtype, tmp_path):
     GROUPS[group][0](dtype).check(tmp_path / "nodes.h5", KNOWN)
+
+
+@pytest.mark.parametrize(("group", "dtype"), ALL if SOME is ALL else COMPUTED)
+@pytest.mark.parametrize("fuse", [True, False], ids=["fused", "apart"])
+def test_node_of_computed_arrays(group, dtype, fuse, tmp_path, monkeypatch):
+    """Inlined into the node's kernel, or stored by a kernel before it."""
+    monkeypatch.setattr(Batch, "computed", True)
+    cases = GROUPS[group][0](dtype)
+    if not fuse and SOME is not ALL:  # every output has kernels to compile: some must do
+        cases.outputs = dict(list(cases.outputs.items())[::9])
+    cases.check(tmp_path / "nodes.h5", KNOWN, fuse=fuse)
 
 
 SHAPES = st.lists(st.sampled_from((0, 1, 1, 2, 3, 5)), max_size=3).map(tuple)
@@ -203,7 +220,7 @@ def test_integers_of_indices_have_64_bits_and_indices_have_32(tmp_path):
     moved = [pt.roll(x, 3, 1), pt.reshape(x, (35, 120)), aotato.take(x, rows, 1), pt.sum(pt.roll(x, -3, 0), axis=1)]
     for number, array in enumerate(moved):
         assert "long a" not in _text(array, tmp_path / f"{number}.h5")
-    assert "aot_wrap_int32" in _text(moved[0], tmp_path / "rolled.h5")
+    assert "aot_raised_int32" in _text(moved[0], tmp_path / "rolled.h5")
 
 
 def test_doubles_become_halves_in_one_rounding(tmp_path):
@@ -223,3 +240,15 @@ def test_doubles_become_halves_in_one_rounding(tmp_path):
         expected, twice = x.astype("float16"), x.astype("float32").astype("float16")
     assert np.array_equal(found, expected, equal_nan=True)
     assert (twice != expected).sum() > 1000
+
+
+def test_without_fusion_every_array_has_memory_and_a_kernel(tmp_path):
+    x = placeholder("x", (6, 5), "float64")
+    outputs = {"out": pt.sin(pt.roll(x + 1, 1, 0)), "sums": pt.sum(x * 2, axis=1)}
+    for fuse, launches, temporaries in ((True, 2, 0), (False, 5, 3)):
+        aotato.build(outputs, path=tmp_path / "x.h5", fuse=fuse, targets="cpu")
+        with Bundle.open(tmp_path / "x.h5") as bundle:
+            schedule = bundle.schedule("step", "cpu", 0)
+            assert bundle.meta["fuse"] is fuse
+        assert len(schedule.launches) <= launches if fuse else len(schedule.launches) == launches
+        assert sum(buffer.kind == "temporary" for buffer in schedule.buffers) == temporaries

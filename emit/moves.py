@@ -1,0 +1,81 @@
+"""Moves: arrays whose elements are elements of one other array, such as reshapes and gathers, and reading through them.
+
+Expressions here read arrays by name, `Subscript(Variable("v3"), ...)`, so that those of several arrays can be mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pymbolic.primitives as prim
+
+from aotato.emit.classes import alike
+from aotato.frontend import expr as ex
+from aotato.frontend import ir
+from aotato.frontend.dtypes import INT64
+from aotato.frontend.normalise import normalise
+
+
+def named(expr: ex.Expr, operands: Sequence[str]) -> ex.Expr:
+    """An expression that reads operand k as `a{k}`, reading it by name."""
+
+    def rule(part: ex.Expr) -> ex.Expr:
+        if isinstance(part, prim.Subscript):
+            return prim.Subscript(prim.Variable(operands[ex.operand_position(part)]), part.index_tuple)
+        return part
+
+    return ex.rewrite(expr, rule)
+
+
+def numbered(expr: ex.Expr) -> tuple[ex.Expr, tuple[str, ...]]:
+    """The other way, and the operands."""
+    names: dict[str, int] = {}
+    for part in ex.walk(expr):
+        if isinstance(part, prim.Subscript):
+            names.setdefault(part.aggregate.name, len(names))
+
+    def rule(part: ex.Expr) -> ex.Expr:
+        return ex.read(names[part.aggregate.name], part.index_tuple) if isinstance(part, prim.Subscript) else part
+
+    return ex.rewrite(expr, rule), tuple(names)
+
+
+def normal(exprs: Sequence[ex.Expr], shapes: Sequence[ir.Shape]) -> list[tuple[ex.Expr, tuple[str, ...]]]:
+    """One array's expressions on the ranks of a class, numbered, in normal form where that leaves them alike."""
+    plain = [numbered(expr) for expr in exprs]
+    found = [normalise(*one, shape) for one, shape in zip(plain, shapes, strict=True)]
+    operands = {names for _, names in found}
+    return found if len(operands) == 1 and alike(expr for expr, _ in found) else plain
+
+
+def source(program: ir.Program, name: str) -> str | None:
+    """The array that `name` moves, where its readers may as well read that.
+
+    Not where that is computed and larger: what is read at other indices may have to be stored, and a slice is less.
+    """
+    node = program.arrays[name]
+    if not isinstance(node, ir.Lambda) or node.stored or not isinstance(node.expr, prim.Subscript):
+        return None
+    behind = node.operands[ex.operand_position(node.expr)]
+    origin = program.arrays[behind]
+    larger = isinstance(origin, ir.Lambda) and ir.size(origin.shape) > ir.size(node.shape)
+    return None if larger or origin.dtype != node.dtype else behind
+
+
+def through(program: ir.Program, read: prim.Subscript) -> prim.Subscript:
+    """A read of a move as the read of what it moves."""
+    node = program.arrays[read.aggregate.name]
+    assert isinstance(node, ir.Lambda)
+    return _at(named(node.expr, node.operands), {f"_{axis}": index for axis, index in enumerate(read.index_tuple)})
+
+
+def _at(expr: ex.Expr, places: Mapping[str, ex.Expr]) -> ex.Expr:
+    """`expr` with indices in the places of variables; in arithmetic they are wide, as variables are."""
+    if isinstance(expr, prim.Variable):
+        index = places[expr.name]
+        narrow = any(isinstance(part, prim.Subscript) for part in ex.walk(index))
+        return ex.Cast(INT64, index) if narrow else index
+    if isinstance(expr, prim.Subscript):
+        indices = (places[i.name] if isinstance(i, prim.Variable) else _at(i, places) for i in expr.index_tuple)
+        return prim.Subscript(expr.aggregate, tuple(indices))
+    return ex.with_children(expr, tuple(_at(child, places) for child in ex.children(expr)))

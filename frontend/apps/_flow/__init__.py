@@ -1,0 +1,1 @@
+"""Compressible flow: gas, fluxes, boundaries, time stepping, cases; pointwise functions of numpy or pytato arrays."""
