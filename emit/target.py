@@ -14,6 +14,7 @@ class Target:
     staging: str  # "mapped": host and device share memory; "copied": messages go through pinned host memory
     group_size: int  # work-items of a group
     lockstep: bool  # work-items of a group run side by side; else one after another, as a loop
+    side: int = 16  # work-items of a group along rows, and along columns, of a matrix product in lockstep
     lanes: int = 160  # work-items of a group over a block of elements, at most
     elements: int = 32  # of such a block, at most
     width: int = 32  # of these, so many run in lockstep
@@ -28,7 +29,7 @@ class Target:
     largest_allocation: int = 1 << 28
 
     def facts(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"group_size": max(self.group_size, self.lanes, self.lockstep * self.side**2)}
 
 
 TARGETS = {
