@@ -191,7 +191,7 @@ def test_a_small_result_has_small_rectangles(sides: tuple[int, int], monkeypatch
     shape = {(4, 4): (128, 128), (2, 4): (32, 65536), (1, 1): (31, 16)}[sides]
     loop = matrix.Accumulate("t", np.dtype("float64"), "sum", 0, "r", ())
     nest = matrix.Nest(shape, (), (), ())
-    found = matrix.rectangle(matrix.Matrix(loop, 0, 1, 0, 0, 0), nest, 8)
+    found = matrix.rectangle(matrix.Matrix(loop, 0, 1, 0, 0, 0), nest, 8, 16)
     assert found.each == sides
     assert found.sides[0] <= shape[0] and found.sides[1] <= shape[1]
 
