@@ -21,6 +21,7 @@ from aotato.frontend.expr import Reduce, read
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.report import report
 from bundles import write
+from mpi import mpiexec
 from nodes import Batch, placeholder, sample
 from rank_programs import Ranks
 
@@ -182,6 +183,40 @@ def test_two_products_of_one_shape_are_two_launches(tmp_path: Path) -> None:
     rows = kernels(path, "gpu")
     assert sorted(row["local_bytes"] > 0 for row in rows) == [False, True, True]
     assert sum(row["flops"] for row in rows) == 2 * 2 * 300**3 + 300 * 300
+
+
+def test_what_is_elementwise_stands_apart_from_shared_sums(tmp_path: Path) -> None:
+    x, y = placeholder("x", (6000, 500), "float64"), placeholder("y", (6000,), "float64")
+    path = aotato.build({"sums": pt.sum(x, axis=1), "twice": 2 * y}, path=tmp_path / "x.h5", targets="gpu")
+    assert sorted(row["bytes_written"] for row in kernels(path, "gpu")) == [48_000, 48_000]
+
+
+RANKS = """
+import numpy as np
+import pytato as pt
+
+from aotato.frontend import array_input
+
+
+def step(rank, size, opt, data):
+    def given(name, *shape):
+        return array_input(name, shape, "float64", default=np.random.default_rng(rank).random(shape))
+
+    terms = 260 + 11 * rank
+    x, y, z = given("x", 100 + 7 * rank, terms), given("y", terms, 70 + rank), given("z", 90 + 3 * rank, terms)
+    return {"rows": pt.sum(x, axis=1), "columns": pt.sum(x, axis=0), "all": pt.sum(x), "product": z @ y}
+
+
+ENTRIES = (step,)
+"""
+
+
+@each_target
+def test_ranks_of_different_sizes(target: str, tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(f'"""Ranks."""\n{RANKS}')
+    path = aotato.build(tmp_path / "ranks.py", ranks=3, path=tmp_path / "ranks.h5", targets=target)
+    done = mpiexec(3, ["-m", "aotato.runtime_stub.run", str(path), "--selftest"])
+    assert "self-test passed" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("sides", [(4, 4), (2, 4), (1, 1)])
