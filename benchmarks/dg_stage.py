@@ -161,6 +161,7 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=3)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--contract", action="store_true", help="let the device fuse multiplications and additions")
+    parser.add_argument("--fast", action="store_true", help="products with reciprocals instead of quotients")
     parser.add_argument("--calls", type=int, default=20, help="calls in a timed block")
     parser.add_argument("--blocks", type=int, default=7, help="timed blocks; the median counts")
     parser.add_argument("--bandwidth", type=float, default=4.28e12, help="bytes per second, for the floor")
@@ -174,7 +175,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
         path = aotato.build(stage(mesh, chosen.order), path=Path(folder, "stage.h5"), targets=chosen.target,
-                            contract=chosen.contract)
+                            contract=chosen.contract, algebra="fast" if chosen.fast else "exact")
         build = time.monotonic() - begin
         with Bundle.open(path) as bundle:
             row = report(bundle)["entries"]["step"]["per_rank"][0]

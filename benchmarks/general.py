@@ -8,7 +8,9 @@ which is the compulsory bytes over the bandwidth of a copy kernel measured in th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import importlib
 import importlib.metadata
 import json
 import platform
@@ -16,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,27 +90,21 @@ def cases(chosen: argparse.Namespace) -> dict[str, Case]:
     }
 
 
-def measured(case: Case, chosen: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
-    """Build, check and time one case; `settings` replace fields of the target."""
-    known = targets.TARGETS[chosen.target]
-    targets.TARGETS[chosen.target] = dataclasses.replace(known, **settings)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            arrays = [pt.make_placeholder(name=name, shape=array.shape, dtype=array.dtype.name)
-                      for name, array in case.inputs.items()]
-            begin = time.monotonic()
-            path = aotato.build({"out": case.make(*arrays)}, path=Path(folder, "case.h5"), targets=chosen.target,
-                                contract=chosen.contract)
-            build = time.monotonic() - begin
-            with Bundle.open(path) as bundle:
-                row = report(bundle)["entries"]["step"]["per_rank"][0]
-            with aotato.load(path, target=chosen.target, device=chosen.device) as program:
-                error = _error(program.call("step", **case.inputs)["out"], case) if chosen.check else None
-                if not chosen.check:
-                    program.call("step", **case.inputs)
-                seconds = timed(lambda: program.perform("step"), program.queue, chosen)
-    finally:
-        targets.TARGETS[chosen.target] = known
+def measured(case: Case, chosen: argparse.Namespace, settings: dict[str, int]) -> dict[str, Any]:
+    """Build, check and time one case, with `settings` instead of what the mapping has."""
+    with changed(chosen.target, settings), tempfile.TemporaryDirectory() as folder:
+        arrays = [pt.make_placeholder(name=name, shape=array.shape, dtype=array.dtype.name)
+                  for name, array in case.inputs.items()]
+        begin = time.monotonic()
+        path = aotato.build({"out": case.make(*arrays)}, path=Path(folder, "case.h5"), targets=chosen.target,
+                            contract=chosen.contract)
+        build = time.monotonic() - begin
+        with Bundle.open(path) as bundle:
+            row = report(bundle)["entries"]["step"]["per_rank"][0]
+        with aotato.load(path, target=chosen.target, device=chosen.device) as program:
+            result = program.call("step", **case.inputs)["out"]
+            error = _error(result, case) if chosen.check else None
+            seconds = timed(lambda: program.perform("step"), program.queue, chosen)
     moved = sum(k["bytes_read"] + k["bytes_written"] for k in row["kernels"])
     return {"seconds": seconds, "launches": row["launches"], "bytes": moved, "build_s": round(build, 2),
             "local_bytes": [k["local_bytes"] for k in row["kernels"]], "relative_error": error}
@@ -170,9 +166,37 @@ def in_numpy(case: Case, chosen: argparse.Namespace) -> float:
     return statistics.median(times)
 
 
-def settings(text: str) -> dict[str, Any]:
-    """`group_size=64,lanes=1000` as fields of a target."""
-    return {name: int(value) for name, _, value in (item.partition("=") for item in text.split(",")) if name}
+def variants(texts: list[str], case: str) -> dict[str, dict[str, int]]:
+    """The settings to time a case with, by their text: none, and those of `texts` that are for the case.
+
+    `sum,product:group_size=64,matrix.ROWS=8` is for two cases; without a colon, for all. A name is a field of the
+    target or a constant of a module of `aotato.emit`.
+    """
+    found: dict[str, dict[str, int]] = {"": {}}
+    for text in texts:
+        before, colon, rest = text.partition(":")
+        if not colon or case in before.split(","):
+            assigned = rest if colon else text
+            found[assigned] = {name: int(value) for name, _, value in (a.partition("=") for a in assigned.split(","))}
+    return found
+
+
+@contextlib.contextmanager
+def changed(target: str, settings: dict[str, int]) -> Iterator[None]:
+    known = targets.TARGETS[target]
+    constants = [(importlib.import_module(f"aotato.emit.{module}"), constant, value)
+                 for name, value in settings.items() for module, dot, constant in [name.partition(".")] if dot]
+    before = [getattr(module, constant) for module, constant, _ in constants]
+    fields = {name: value for name, value in settings.items() if "." not in name}
+    try:
+        for module, constant, value in constants:
+            setattr(module, constant, value)
+        targets.TARGETS[target] = dataclasses.replace(known, **fields)
+        yield
+    finally:
+        targets.TARGETS[target] = known
+        for (module, constant, _), value in zip(constants, before, strict=True):
+            setattr(module, constant, value)
 
 
 def main() -> None:
@@ -184,8 +208,8 @@ def main() -> None:
     parser.add_argument("--product", type=int, default=512, help="rows and columns of the factors of the product")
     parser.add_argument("--gather", type=int, default=1 << 20, help="elements gathered from as many")
     parser.add_argument("--only", default="", help="comma-separated cases; all without")
-    parser.add_argument("--variants", action="append", default=[], metavar="F=N,...",
-                        help="time all cases with these fields of the target, too; may be repeated")
+    parser.add_argument("--variants", action="append", default=[], metavar="[CASE,...:]NAME=N,...",
+                        help="time cases with other sizes, too: `product:matrix.ROWS=8`; may be repeated")
     parser.add_argument("--contract", action="store_true", help="let the device fuse multiplications and additions")
     parser.add_argument("--numpy", action="store_true", help="time numpy, too")
     parser.add_argument("--no-check", dest="check", action="store_false", help="do not compare with numpy")
@@ -204,8 +228,8 @@ def main() -> None:
     for name, case in cases(chosen).items():
         if chosen.only and name not in chosen.only.split(","):
             continue
-        for variant in ("", *chosen.variants):
-            row = measured(case, chosen, settings(variant))
+        for variant, settings in variants(chosen.variants, name).items():
+            row = measured(case, chosen, settings)
             if case.flops:
                 row["GFLOP/s"] = round(case.flops / row["seconds"] / 1e9, 1)
             row["floor_seconds"] = row["bytes"] / bandwidth

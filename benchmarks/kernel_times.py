@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=8)
     parser.add_argument("--order", type=int, default=3)
     parser.add_argument("--target", default="gpu")
-    parser.add_argument("--exact", action="store_true", help="no fused multiplications and additions")
+    parser.add_argument("--exact", action="store_true", help="no fused multiplications and additions, no reciprocals")
     parser.add_argument("variants", nargs="*", default=[""])
     chosen = parser.parse_args()
     outputs = stage(box(chosen.cells, chosen.order), chosen.order)
@@ -85,7 +85,8 @@ def measured(outputs: Any, shape: tuple[int, ...], chosen: Any, compiler: Compil
     q = 1 + 0.1 * np.random.default_rng(1).random(shape)
     q[1] += 2
     with tempfile.TemporaryDirectory() as folder:
-        path = aotato.build(outputs, path=Path(folder, "s.h5"), targets=chosen.target, contract=not chosen.exact)
+        path = aotato.build(outputs, path=Path(folder, "s.h5"), targets=chosen.target, contract=not chosen.exact,
+                            algebra="exact" if chosen.exact else "fast")
         with Bundle.open(path) as bundle:
             rows = bundle.schedule("step", chosen.target, 0).launches
         with aotato.load(path, target=chosen.target) as program:

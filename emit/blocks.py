@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pymbolic.primitives as prim
 
@@ -17,9 +18,10 @@ from aotato.emit import body
 from aotato.emit.axes import lanes
 from aotato.emit.nest import LOCAL, Block, Kernel, Nest, array_of, inside, is_local
 from aotato.emit.phases import Phases, planned
+from aotato.emit.small_matrices import ROWS, as_matrix
 from aotato.emit.steps import Steps, ordered, with_early_sums
 from aotato.emit.target import Target
-from aotato.emit.tiles import SINGLE, Tile, tile_of
+from aotato.emit.tiles import MATRIX, SINGLE, Tile, is_matrix, tile_of
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -38,21 +40,45 @@ def kernel(
     All roots have a batch axis, and every Lambda below them that is not in memory is read at its reader's element.
     """
     for staging in (True, False):
-        plan = planned(program, batch, roots, in_memory, staging)
-        steps = ordered(plan)
-        tiles_ = _tiles(plan, steps, target)
-        if _lanes_that_fit(steps, tiles_, target) < target.lanes:
-            early = with_early_sums(plan)
-            if early is not None and early.bytes_each < steps.bytes_each:
-                last, steps = tiles_[-1], early
-                tiles_ = [last if step.space == steps.steps[-1].space and (step.kept or step is steps.steps[-1])
-                          else tile for step, tile in zip(steps.steps, _tiles(plan, steps, target), strict=True)]
-        block = _block(plan, steps, tiles_, target)
-        if block is not None:
-            nests = tuple(_nest(plan, steps, number, tile) for number, tile in enumerate(tiles_))
-            reads = dict.fromkeys(r for nest in nests for r in body.arrays_read(nest))
-            return Kernel(name, part, nests, tuple(reads), roots, block)
+        plan = _merged(planned(program, batch, roots, in_memory, staging))
+        for matrices in (True, False) if target.matrices else (False,):
+            found = _mapped(replace(plan, columns=matrices), target, matrices)
+            if found is not None:
+                nests, block = found
+                reads = dict.fromkeys(r for nest in nests for r in body.arrays_read(nest))
+                return Kernel(name, part, nests, tuple(reads), roots, block)
     return None
+
+
+def _merged(plan: Phases) -> Phases:
+    """Phases with equal values are one."""
+    steps = ordered(plan)
+    same: dict[str, str] = {}
+    for number in range(len(steps.steps)):
+        values: dict[str, dict[tuple[ex.Expr, ...], ex.Expr]] = {}
+        for store in _nest(plan, steps, number, SINGLE).stores:
+            values.setdefault(store.array, {})[store.indices] = store.expr
+        first: dict[str, str] = {}
+        for name in values:
+            key = repr((plan.program.arrays[name].dtype, sorted(values[name].items(), key=repr)))
+            other = first.setdefault(key, name)
+            if other != name and {name, other} <= plan.phases and name not in plan.roots:
+                same[name] = other
+    return replace(plan, same=same)
+
+
+def _mapped(plan: Phases, target: Target, matrices: bool) -> tuple[tuple[Nest, ...], Block] | None:
+    """Nests, and how groups share them out; None if that is impossible."""
+    steps = ordered(plan)
+    tiles_ = _tiles(plan, steps, target, matrices)
+    if matrices and not tiles_[-1].matrix:
+        return None
+    if _lanes_that_fit(steps, tiles_, target) < target.lanes:
+        early = with_early_sums(plan)
+        if early is not None and early.bytes_each < steps.bytes_each:
+            steps, tiles_ = early, _tiles(plan, early, target, matrices, tiles_[-1])
+    block = _block(steps, tiles_, target)
+    return None if block is None else (tuple(_nest(plan, steps, i, tile) for i, tile in enumerate(tiles_)), block)
 
 
 def sharing(program: ir.Program, kernels: Sequence[Kernel]) -> bool:
@@ -77,18 +103,26 @@ def _rereads(program: ir.Program, kernel: Kernel) -> bool:
     return any(count * kernel.block.elements > ir.size(program.arrays[name].shape) for name, count in reads.items())
 
 
-def _tiles(plan: Phases, steps: Steps, target: Target) -> list[Tile]:
-    return [tile_of(_nest(plan, steps, number, SINGLE), target.accumulators) for number in range(len(steps.steps))]
+def _tiles(
+    plan: Phases, steps: Steps, target: Target, matrices: bool, last: Tile | None = None
+) -> list[Tile]:
+    """One for each step. Where sums are taken early, both steps have the tile `last`."""
+    found = []
+    for number, step in enumerate(steps.steps):
+        if last and (step.kept or number == len(steps.steps) - 1):
+            found.append(last)
+            continue
+        single = _nest(plan, steps, number, SINGLE)
+        # All products of a kernel share its lanes
+        fits = matrices and step.space == steps.steps[-1].space and is_matrix(single)
+        found.append(MATRIX if fits else tile_of(single, target.accumulators))
+    return found
 
 
 def _lanes_that_fit(steps: Steps, tiles_: list[Tile], target: Target) -> int:
     """Work-items that the last step has for as many elements as local memory holds."""
     fit = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
-    return fit * _work(steps, tiles_)
-
-
-def _work(steps: Steps, tiles_: list[Tile]) -> int:
-    return ir.size(tiles_[-1].lanes(steps.steps[-1].space)[1:])
+    return fit * tiles_[-1].lanes_each(steps.steps[-1].space)
 
 
 def _nest(plan: Phases, steps: Steps, number: int, tile: Tile) -> Nest:
@@ -100,11 +134,13 @@ def _nest(plan: Phases, steps: Steps, number: int, tile: Tile) -> Nest:
 
     def where(name: str, indices: tuple[ex.Expr, ...]) -> str | None:
         own = bool(indices) and name in plan.batch and indices[plan.batch[name]] == prim.Variable("_0")
-        if name in kept or (own and name in local):
-            return LOCAL + name
+        here = plan.same.get(name, name)
+        if name in kept or (own and here in local):
+            return LOCAL + here
         return name if name in plan.in_memory else None
 
-    return body.nest_of(plan.program, tile.lanes(step.space), results, where, shared=False)
+    nest = body.nest_of(plan.program, tile.space(step.space), results, where, shared=False)
+    return as_matrix(nest) if tile.matrix else nest
 
 
 def _elements(plan: Phases, name: str, tile: Tile, number: int) -> list[tuple[ex.Expr, ...]]:
@@ -123,11 +159,14 @@ def _elements(plan: Phases, name: str, tile: Tile, number: int) -> list[tuple[ex
     return found
 
 
-def _block(plan: Phases, steps: Steps, tiles_: list[Tile], target: Target) -> Block | None:
+def _block(steps: Steps, tiles_: list[Tile], target: Target) -> Block | None:
     """As many elements as fill the lanes with the last nest, and as fit local memory; None where not one does."""
-    elements = steps.steps[-1].space[0]
+    elements, last = steps.steps[-1].space[0], tiles_[-1]
     most = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
-    work = _work(steps, tiles_)
+    work = last.lanes_each(steps.steps[-1].space)
+    if last.matrix:
+        size = min(most, target.matrix_lanes // work, target.elements) // ROWS * ROWS
+        return Block(elements, size, size * work, steps.local, steps.kept) if size else None
     if most < 1:
         return None
     size = _size(max(1, min(most, target.elements, target.lanes // work, elements)), work, target.width)

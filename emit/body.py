@@ -22,6 +22,7 @@ from aotato.frontend.text import expr_text
 
 _RANGES: dict[str, ranges.Range] = {}  # of constants, by digest
 UNROLLED = 6  # terms of a reduction that is written out
+FEW_SUMS = 3  # reductions that an expression may use and still be written where it is used
 DEEPEST = 24  # nesting of an expression that is still written in one piece; compilers bound it (clang: 256)
 
 
@@ -381,10 +382,22 @@ class _Writer:
 
     def _assign(self, value: _Value, used_in: dict[str, tuple[str, ...]]) -> None:
         expr, loops = self._written(value.expr), self._closed(value.free)
-        if value.uses == 1 and used_in[value.name] == loops and _depth(expr) <= DEEPEST:
+        once = value.uses == 1 and used_in[value.name] == loops and _depth(expr) <= DEEPEST
+        if self._is_copy(value, expr, loops) or (once and self._sums(expr) < FEW_SUMS):
             self.inline[value.name] = expr
         else:
             self.statements.append(Assign(value.name, value.dtype, expr, loops))
+
+    def _is_copy(self, value: _Value, expr: ex.Expr, loops: tuple[str, ...]) -> bool:
+        if not isinstance(expr, prim.Variable) or expr.name not in self.b.values:
+            return False
+        original = self.b.values[expr.name]
+        return original.dtype == value.dtype and self._closed(original.free) == loops
+
+    def _sums(self, expr: ex.Expr) -> int:
+        """How many reductions' results are in `expr`: taken together early, they free registers for others."""
+        names = set(_variables(expr))
+        return sum(1 for name in names if name in self.b.values and self.b.values[name].reduce is not None)
 
     def _users(self, stores: tuple[Store, ...]) -> dict[str, tuple[str, ...]]:
         """The loops around the last user of each value."""

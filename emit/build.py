@@ -15,7 +15,9 @@ import numpy as np
 
 from aotato.emit import bundle, dump
 from aotato.emit.aliases import resolved
+from aotato.emit.fast import fast
 from aotato.emit.joined import Joined, joined
+from aotato.emit.order import ALGEBRAS
 from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
 from aotato.emit.rewritten import PASSES, UNFUSED, rewritten
@@ -53,6 +55,7 @@ def build(
     contract: bool = False,
     overlap: bool = True,
     fuse: bool = True,
+    algebra: str = "exact",
     progress: Report | None = None,
 ) -> Path:
     """Compile `app` for `ranks` ranks into the bundle `path`, and return that path.
@@ -61,11 +64,14 @@ def build(
     of pytato arrays. `targets`: comma-separated, the first is the one `inspect` shows. `contract=True` lets the device
     compiler fuse multiplications and additions. `overlap=False` never launches a kernel in two halves, of which the
     first runs while messages travel. `fuse=False` gives every array memory and a kernel of its own: slow, but simple
-    to follow. Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
+    to follow. `algebra="fast"` allows what changes rounding: products with reciprocals instead of quotients. Raises
+    AppError, TraceError, ProgramErrors: one sentence a mistake.
     """
     say = progress or (lambda text: None)
     if ranks < 1:
         raise AppError(f"ranks must be at least 1, not {ranks}")
+    if algebra not in ALGEBRAS:
+        raise AppError(f"algebra must be one of {', '.join(ALGEBRAS)}, not {algebra!r}")
     sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEPEST_EXPRESSION))
     found = find(app)
     opt = option_values(found, options or {})
@@ -79,7 +85,7 @@ def build(
     view = _view(found, ranks, opt, data, traced)
     docs = {name: function.__doc__ or "" for name, function in found.entries.items()}
     head = {"app": found.name, "doc": found.doc, "options": recorded(found, opt)}
-    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view, overlap, fuse)
+    assemble(traced, Path(path), wanted, head, docs, contract, say, plan, view, overlap, fuse, algebra)
     say(f"wrote {path}")
     return Path(path)
 
@@ -96,10 +102,13 @@ def assemble(
     view: Drawn | None = None,
     overlap: bool = True,
     fuse: bool = True,
+    algebra: str = "exact",
 ) -> str:
     """Everything after tracing: check, partition, emit and prove every entry, and write the bundle."""
     carries = {name: plan.carried(name) if plan else {} for name in traced}
     traced = {name: dataclasses.replace(t, programs=owned(t.programs, carries[name])) for name, t in traced.items()}
+    if algebra == "fast":
+        traced = {name: dataclasses.replace(t, programs=fast(t.programs)) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
     entries = {
         name: _entry(name, docs.get(name, ""), t, targets, contract, overlap, fuse, say, on_device, carries[name])
@@ -107,7 +116,7 @@ def assemble(
     }
     ranks = next(iter(traced.values())).programs.size
     facts = {"format": fmt.FORMAT, "abi": fmt.ABI, "ranks": ranks, "provenance": provenance(), "contract": contract}
-    facts |= {"overlap": overlap, "fuse": fuse}
+    facts |= {"overlap": overlap, "fuse": fuse, "algebra": algebra}
     facts["plan"] = plan_data.to_json(plan) if plan else None
     return bundle.write(path, {**head, **facts}, entries, targets, view)
 

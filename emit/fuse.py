@@ -22,6 +22,7 @@ from aotato.frontend import ir
 from aotato.frontend.parts import Part
 
 FEWEST_OF_A_SCHEME = 4  # arrays of a part; with more, work-items of a block have more in common than products
+MANY_RESULTS = 4096
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
 
@@ -335,11 +336,23 @@ def _kernels_of(
 
 
 def _nests(program: ir.Program, names: tuple[str, ...], in_memory: Callable[[str], bool]) -> list[Nest]:
-    """One nest for arrays of one shape, and one for each that is a matrix product."""
+    """One nest for arrays of one shape, and one for each that is a matrix product.
+
+    What many lanes would compute again, because they share the reductions of other arrays, stands apart, too.
+    """
     whole = body.nest(program, names, in_memory)
-    if len(names) == 1 or sum(isinstance(s, Accumulate) for s in whole.statements) < 2:
+    many = whole.share and ir.size(whole.shape) >= MANY_RESULTS
+    if len(names) == 1 or (_reductions(whole) < 2 and not many):
         return [whole]
     each = {name: body.nest(program, (name,), in_memory) for name in names}
-    rest = tuple(name for name in names if each[name].share != "product")
     products = [nest for nest in each.values() if nest.share == "product"]
-    return [*([body.nest(program, rest, in_memory)] if rest else []), *products] if products else [whole]
+    rest = tuple(name for name in names if each[name].share != "product")
+    plain = tuple(name for name in rest if many and not _reductions(each[name]))
+    if not products and not plain:
+        return [whole]
+    parts = (plain, tuple(name for name in rest if name not in plain))
+    return [*(body.nest(program, part, in_memory) for part in parts if part), *products]
+
+
+def _reductions(nest: Nest) -> int:
+    return sum(isinstance(statement, Accumulate) for statement in nest.statements)

@@ -122,6 +122,8 @@ def patch(nest: Nest) -> dict[int, int]:
         wanted = {found.row: PATCH_ROWS, found.column: PATCH_COLUMNS}
     elif nest.share == "columns":
         wanted = {long[-1]: PATCH_COLUMNS}
+    elif long and max(chain.terms for chain in _chains(nest)) >= LONG:
+        wanted = {long[-1]: PATCH_ROWS}  # sums are sequences, but four of them overlap
     return {axis: min(count, _power(nest.shape[axis])) for axis, count in wanted.items()}
 
 

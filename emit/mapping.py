@@ -52,7 +52,7 @@ def _alone(nest: Nest, target: Target) -> Mapping:
     if nest.share == "product":
         found = matrix.matrix(nest)
         assert found is not None
-        rectangle = matrix.rectangle(found, nest, found.statement.dtype.itemsize)
+        rectangle = matrix.rectangle(found, nest, found.statement.dtype.itemsize, target.side)
         lanes = {"l": rectangle.lanes[1], "p": rectangle.lanes[0]}
         return Mapping((nest,), lanes, matrix.groups(found, nest, rectangle), product=(found, rectangle))
     share = groups.share(nest, target.group_size)

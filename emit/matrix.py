@@ -99,22 +99,25 @@ def _depends(expr: ex.Expr, name: str) -> bool:
     return any(isinstance(node, prim.Variable) and node.name == name for node in ex.walk(expr))
 
 
-LANES, DEPTH = 16, 16  # of a group on a device whose lanes run side by side: along rows and columns, terms at a time
+DEPTH = 16  # terms in local memory at a time, a multiple of the lanes along a side
 ROWS, COLUMNS = 4, 4  # of a lane
 BYTES = 256  # of a lane's sums
-BUSY = 256  # groups that keep such a device busy
+BUSY = 256  # groups that keep a device busy
 
 
-def rectangle(found: Matrix, nest: Nest, itemsize: int) -> Rectangle:
-    """The largest rectangle that the result has room for, or a smaller one where groups would be few."""
+def rectangle(found: Matrix, nest: Nest, itemsize: int, lanes: int) -> Rectangle:
+    """The largest rectangle that the result has room for, or a smaller one where groups would be few.
+
+    `lanes` of a group stand along each side; no more than FEWEST.
+    """
     each = [ROWS, COLUMNS]
     extents = nest.shape[found.row], nest.shape[found.column]
 
     def made() -> Rectangle:
-        return Rectangle((LANES, LANES), (each[0], each[1]), DEPTH)
+        return Rectangle((lanes, lanes), (each[0], each[1]), DEPTH)
 
     for side in (0, 1):
-        while LANES * each[side] > extents[side]:
+        while lanes * each[side] > extents[side]:
             each[side] //= 2
     while each[0] * each[1] > 1 and (2 * each[0] * each[1] * itemsize > BYTES or groups(found, nest, made()) < BUSY):
         each[0 if each[0] > each[1] else 1] //= 2

@@ -90,6 +90,7 @@ class Nest:
     statements: tuple[Statement, ...]  # in dependency order
     stores: tuple[Store, ...]
     share: str = ""  # how lanes of a group share long reductions (`sharing.py`); nothing: a lane for each element
+    matrix: bool = False  # 32 lanes compute 8 nodes of 8 elements, and all sums are `small_matrices.MatrixSum`s
 
 
 @dataclass(frozen=True)

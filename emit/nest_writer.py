@@ -24,6 +24,8 @@ LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: roun
 class NestWriter:
     """Adds the instructions of a nest to `out`, a kernel's writer."""
 
+    part = ""  # in names, where a nest is written for several elements of a lane
+
     def __init__(self, out: Any, nest: Nest, program: ir.Program, number: int) -> None:
         self.out, self.spec, self.program, self.number = out, nest, program, number
         self.space = self._space()
@@ -54,11 +56,14 @@ class NestWriter:
         # Loops over the lanes' shares first: loopy looks for the domain of the lane directly above theirs
         for loop in sorted(self.spec.loops, key=lambda loop: loop.name not in shared):
             self._split(loop, loop.name in shared)
+        late = _late(self.spec) if self.out.block is not None else frozenset()
+        sums: set[str] = set()
         for statement in self.spec.statements:
             if isinstance(statement, Assign):
-                self._assign(statement)
+                self._assign(statement, frozenset(sums) if statement.name in late else frozenset())
             else:
                 self._accumulate(statement)
+                sums |= self.written[statement.name] if not statement.loops else set()
         for index, store in enumerate(self.spec.stores):
             self._store(index, store)
 
@@ -166,12 +171,13 @@ class NestWriter:
         inner = tuple(map(prim.Variable, self.space.inner))
         return prim.Subscript(prim.Variable(name), inner) if inner else prim.Variable(name)
 
-    def _assign(self, statement: Assign) -> None:
+    def _assign(self, statement: Assign, before: frozenset[str] = frozenset()) -> None:
+        """`before`: what comes first although the value does not need it."""
         expr, after = self.scalars.written(statement.expr)
         name = self.name(statement.name)
         self.declare(name, self.scalars.value_dtype(statement.dtype))
         self.written[statement.name] = frozenset(
-            {self.instruct(self.cell(name), expr, statement.loops, after)}
+            {self.instruct(self.cell(name), expr, statement.loops, after | before)}
         )
         self.scalars.dtypes[statement.name] = statement.dtype
 
@@ -310,8 +316,21 @@ class NestWriter:
             ident = self.instruct(cell, expr, (), after | before, None, self.out.before_slot(store.array))
             self.out.use_slot(store.array, ident)
         else:
-            name = self.out.kept.setdefault((store.array, store.indices), f"k{len(self.out.kept)}")
+            name = self.out.kept.setdefault((store.array, store.indices, self.part), f"k{len(self.out.kept)}")
             assert self.space.work <= self.out.mapping.lanes["l"], "a work-item keeps the elements of one turn only"
             self.declare(name, self.scalars.value_dtype(self.program.arrays[store.array].dtype))
             ident = self.instruct(self.cell(name), expr, (), after)
         self.out.local_written[store.array].add(ident)
+
+
+def _late(nest: Nest) -> frozenset[str]:
+    """Values that no loop needs: loaded before the loops, they would occupy registers there."""
+    needed: set[str] = set()
+    found = set()
+    for statement in reversed(nest.statements):
+        looped = isinstance(statement, Accumulate) or bool(statement.loops)
+        if looped or statement.name in needed:
+            needed |= {node.name for node in ex.walk(statement.expr) if isinstance(node, prim.Variable)}
+        if not looped and statement.name not in needed:
+            found.add(statement.name)
+    return frozenset(found)

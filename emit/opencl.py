@@ -15,6 +15,7 @@ import numpy as np
 
 from aotato.emit import dialect
 from aotato.emit.draft import Draft
+from aotato.emit.fragment_writer import FragmentWriter
 from aotato.emit.mapping import Mapping, mapped
 from aotato.emit.matrix_writer import MatrixWriter
 from aotato.emit.names import Arguments, Place, loopy_arguments
@@ -40,6 +41,7 @@ def draft(
     mapping = mapped(kernel, target)
     index_dtype = _index_dtype(kernel, mapping, program, read_at)
     writer = _Writer(Arguments(program, read_at, write_at), mapping, index_dtype)
+    writer.reciprocals = target.reciprocals
     if kernel.block is not None:
         writer.begin_block(kernel.block, program)
     for nest in mapping.nests:
@@ -73,12 +75,13 @@ class _Writer:
         self.priorities: list[tuple[str, ...]] = []
         self.functions: dict[str, Any] = {}
         self.local_bytes = 0
+        self.reciprocals = False  # quotients by one value share its reciprocal
         self.complex = False
         self.nests = 0
         self.block: Block | None = None
         self.local: dict[str, Local] = {}
         self.local_written: dict[str, set[str]] = {}
-        self.kept: dict[tuple[str, tuple[ex.Expr, ...]], str] = {}  # element in registers -> temporary
+        self.kept: dict[tuple[str, tuple[ex.Expr, ...], str], str] = {}  # element in registers -> temporary
         self.slot_used: dict[int, dict[str, set[str]]] = {}  # slot -> array -> instructions that write or read it
 
     def begin_block(self, block: Block, program: ir.Program) -> None:
@@ -90,7 +93,7 @@ class _Writer:
             node = program.arrays[local.array]
             self.local[local.array] = local
             self.local_written[local.array] = set()
-            count = block.size * bytes_of_element(program, {local.array: local.axis}, local.array)
+            count = block.size * bytes_of_element(program, local)
             sizes[local.slot] = max(sizes.get(local.slot, 0), count)
         self.local_bytes += sum(sizes.values())
         for slot, nbytes in sizes.items():
@@ -132,6 +135,7 @@ class _Writer:
     def nest(self, nest: Nest, program: ir.Program) -> None:
         self.nests += 1
         kind = MatrixWriter if self.mapping.product else PatchWriter if self.mapping.patch else NestWriter
+        kind = FragmentWriter if nest.matrix else kind
         kind(self, nest, program, self.nests - 1).write()
 
 

@@ -21,10 +21,12 @@ SETTINGS = (
     Option("targets", str, "cpu,gpu", doc="kinds of device, separated by commas; `aotato inspect` shows the first"),
     Option("contract", bool, False, doc="on: the device may fuse a*b + c, with one rounding"),
     Option("fuse", bool, True, doc="off: every array has memory and a kernel of its own; slow"),
+    Option("algebra", str, "exact", doc="fast: rounding may change, products with reciprocals replace quotients"),
     Option("overlap", bool, True, doc="off: no kernel is launched in two halves to run while messages travel"),
 )
 DEFAULTS = {option.name: option.default for option in SETTINGS}
 MISTAKES = (AppError, TargetError)
+ALGEBRAS = ("exact", "fast")
 GOALS = ("run", "test")  # words that are no file but something to do
 
 Pairs = Sequence[tuple[str, str]]  # name=value, in the order given
@@ -41,6 +43,7 @@ class Order:
     contract: bool
     overlap: bool
     fuse: bool
+    algebra: str
     options: Mapping[str, str]  # as given: the process that builds converts them in the same way
     loader: tuple[str, ...]  # arguments of aotato-run for `scons ... run`
     identity: str  # text that differs where the bundle may, but for the contents of `files`
@@ -54,7 +57,8 @@ class Order:
     def text(self) -> str:
         """The arguments of `aotato.build` as JSON, for `python -m aotato.emit`."""
         return json.dumps({"app": self.app, "ranks": self.ranks, "targets": self.targets, "contract": self.contract,
-                           "overlap": self.overlap, "fuse": self.fuse, "options": dict(self.options)})
+                           "overlap": self.overlap, "fuse": self.fuse, "algebra": self.algebra,
+                           "options": dict(self.options)})
 
 
 def bundle_path(app: str) -> str:
@@ -84,11 +88,14 @@ def read(pairs: Pairs, for_loader: Pairs = (), goals: Sequence[str] = ()) -> Ord
     values = options(app, own)
     ranks, contract = _ranks(given.get("ranks", "1")), _switch("contract", given.get("contract", "off"))
     overlap, fuse = (_switch(name, given.get(name, "on")) for name in ("overlap", "fuse"))
+    algebra = given.get("algebra", DEFAULTS["algebra"])
+    if algebra not in ALGEBRAS:
+        raise AppError(f"expected algebra={' or algebra='.join(ALGEBRAS)}, but found algebra={algebra}")
     targets = given.get("targets", DEFAULTS["targets"])
     chosen(targets)
-    identity = {"app": app.name, "ranks": ranks, "targets": targets, "contract": contract,
-                "overlap": overlap, "fuse": fuse, "options": recorded(app, values), "versions": sources.versions()}
-    return Order(given["app"], app.name, ranks, targets, contract, overlap, fuse, own,
+    identity = {"app": app.name, "ranks": ranks, "targets": targets, "contract": contract, "overlap": overlap,
+                "fuse": fuse, "algebra": algebra, "options": recorded(app, values), "versions": sources.versions()}
+    return Order(given["app"], app.name, ranks, targets, contract, overlap, fuse, algebra, own,
                  _loader_arguments(app, for_loader), json.dumps(identity, sort_keys=True),
                  tuple(sources.files(app, values)))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pymbolic.primitives as prim
 
@@ -18,8 +18,9 @@ from aotato.emit.body import UNROLLED
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
-ACCESS = 4  # flops that an access to memory is worth, local memory too
-OFTEN = 4  # reads of each element of an array in memory that make copying it worthwhile
+LOAD = 8  # flops that a read of memory is worth, which may be far away
+ACCESS = 2  # flops that an access to local memory is worth
+FEWEST_STAGED = 16  # numbers of an element that are worth copying
 STAGED_BYTES = 4096  # for an element of an array that is worth copying
 
 
@@ -48,10 +49,16 @@ class Phases:
     level: Mapping[str, int]
     reads: Mapping[str, tuple[Read, ...]]  # of each of the closure
     crossing: frozenset[str]  # read at other nodes than the reader's own
+    same: Mapping[str, str] = field(default_factory=dict)  # phases that hold what another one holds
+    columns: bool = False  # local memory is laid out for matrix products
+
+    def copied(self, reader: str, read: Read) -> bool:
+        """Whether the read is of a copy in local memory; reads at the reader's own node need none."""
+        return read.operand in self.staged and _elsewhere(self.program, self.batch, reader, read)
 
     @property
     def local(self) -> frozenset[str]:
-        return self.phases | frozenset(self.staged)
+        return (self.phases | frozenset(self.staged)) - frozenset(self.same)
 
 
 def planned(
@@ -68,7 +75,7 @@ def planned(
         level[name] = max(
             (level[r.operand] + (r.operand in phases) for r in found[name] if r.operand in level), default=0
         )
-        if any(r.operand in staged and r.loops for r in found[name]):
+        if any(r.operand in staged and _elsewhere(program, batch, name, r) for r in found[name]):
             level[name] = max(level[name], 1)
     return Phases(program, batch, roots, closure, in_memory, phases, staged, level, found, crossing)
 
@@ -155,7 +162,7 @@ def _cost(
     for name in closure:
         node = program.arrays[name]
         assert isinstance(node, ir.Lambda)
-        loads = sum(ACCESS * read.times for read in reads[name] if read.operand not in reads)
+        loads = sum(LOAD * read.times for read in reads[name] if read.operand not in reads)
         whole[name] = ir.size(node.shape) * (ex.flops(node.expr) + loads)
     cones = {name: _cone(name, reads) for name in closure if name in crossing}
     users = dict.fromkeys(closure, 0)
@@ -186,15 +193,24 @@ def _staged(
     reads: Mapping[str, tuple[Read, ...]],
     evaluations: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """Arrays in memory that loops read at the reader's own element, often."""
+    """Arrays in memory that are read at the reader's own element, but at other nodes, often enough to copy them."""
     often: dict[str, int] = {}
     for reader, mine in reads.items():
         for read in mine:
-            name = read.operand
-            if name not in reads and name in batch and reader in batch and read.loops and _own(read, batch, reader):
+            if read.operand not in reads and _elsewhere(program, batch, reader, read):
                 shared = _shared(program.arrays[reader].shape, batch[reader], read)
-                often[name] = often.get(name, 0) + evaluations[reader] * read.times // shared
+                often[read.operand] = often.get(read.operand, 0) + evaluations[reader] * read.times // shared
     return tuple(name for name, times in often.items() if _worth_staging(program, batch, name, times))
+
+
+def _elsewhere(program: ir.Program, batch: Mapping[str, int], reader: str, read: Read) -> bool:
+    """Whether the read is at the reader's element and at a node that is not the reader's own."""
+    if reader not in batch or read.operand not in batch or not _own(read, batch, reader):
+        return False
+    across = lanes(program.arrays[read.operand].shape, batch[read.operand])
+    own = tuple(prim.Variable(f"_{a}") for a in lanes(program.arrays[reader].shape, batch[reader]))
+    found = tuple(read.indices[a] for a in across)
+    return found != own and any(not isinstance(index, int) for index in found)
 
 
 def _away(read: Read, batch: Mapping[str, int], reader: str) -> bool:
@@ -208,5 +224,7 @@ def _own(read: Read, batch: Mapping[str, int], reader: str) -> bool:
 def _worth_staging(program: ir.Program, batch: Mapping[str, int], name: str, times: int) -> bool:
     node = program.arrays[name]
     elements = max(1, node.shape[batch[name]])
-    return times > OFTEN * ir.size(node.shape) and ir.nbytes(node) // elements <= STAGED_BYTES
+    size = ir.size(node.shape)
+    saved = (times - size) * LOAD - (times + size) * ACCESS
+    return saved > 0 and size >= FEWEST_STAGED * elements and ir.nbytes(node) // elements <= STAGED_BYTES
 

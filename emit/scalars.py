@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Scalars:
         self.nest, self.out, self.program = nest, out, program
         self.dtypes: dict[str, np.dtype[Any]] = {}  # of the nest's values
         self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
+        self._denominators: Counter[ex.Expr] | None = None  # of the nest's quotients
         self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
         self.places: dict[int, tuple[ex.Expr, frozenset[str]]] = {}  # own indices that the nest has placed itself
 
@@ -160,7 +162,7 @@ class Scalars:
         if is_local(expr.aggregate.name):
             after |= self.out.local_written[array]
             if array not in self.out.local:
-                return prim.Variable(self.out.kept[array, expr.index_tuple])
+                return prim.Variable(self.out.kept[array, expr.index_tuple, self.nest.part])
             return self.local_cell(array, expr.index_tuple, after)
         argument, first, by_value = self.out.arguments.read(array)
         if by_value:
@@ -249,7 +251,19 @@ class Scalars:
             return _boolean(expr, parts)
         if self._too_wide(expr, dtype):
             parts = (TypeCast(dtype, parts[0]), *parts[1:])
+        if isinstance(expr, prim.Quotient) and self._shares_reciprocal(expr, dtype):
+            return self.call(functions.quotient(dtype), *parts)
         return self._wrapped(ex.with_children(expr, parts), dtype)
+
+    def _shares_reciprocal(self, expr: prim.Quotient, dtype: np.dtype[Any]) -> bool:
+        """Whether several quotients of the nest have this denominator; a reciprocal is shared as it is."""
+        if not self.out.reciprocals or dtype.name not in ("float32", "float64") or not _is_node(expr.numerator):
+            return False
+        if self._denominators is None:
+            items = (*self.nest.spec.statements, *self.nest.spec.stores)
+            found = (node for item in items for node in ex.walk(item.expr) if isinstance(node, prim.Quotient))
+            self._denominators = Counter(node.denominator for node in found)
+        return self._denominators[expr.denominator] > 1
 
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         kept, exponent = self.value_dtype(dtype), expr.exponent
@@ -329,6 +343,10 @@ def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
         case prim.BitwiseNot():
             return prim.LogicalNot(parts[0])
     raise AssertionError(f"{type(expr).__name__} is not defined for booleans")
+
+
+def _is_node(expr: ex.Expr) -> bool:
+    return isinstance(expr, prim.ExpressionNode)
 
 
 def _literal(value: Any) -> ex.Expr:

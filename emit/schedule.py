@@ -58,6 +58,7 @@ def emit(
 
     `overlap` allows kernels to be launched in halves.
     """
+    target = replace(target, matrices=target.matrices and contract)
     batches = batch_axes([joined.partition.program for joined in partitions])
     fused = [fuse(joined, batch, target, inline) for joined, batch in zip(partitions, batches, strict=True)]
     kernels: list[Sequence[Kernel | Call]] = [each.kernels for each in fused]

@@ -9,6 +9,7 @@ import pymbolic.primitives as prim
 
 from aotato.emit.groups import Share
 from aotato.emit.nest import Block, Nest
+from aotato.emit.small_matrices import ROWS
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -62,6 +63,32 @@ def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
         tuple(own(axis, extent) for axis, extent in enumerate(inner)),
         work,
     )
+
+
+def matrix(nest: Nest, copy: int) -> Space:
+    """A lane has two columns of the tile of its 32 lanes, in the row that the lane's quarter has: `copy` is 0 or 1."""
+    tiles, own = _tiles(nest), prim.Variable("l")
+    element = prim.FloorDiv(own, 32 * tiles) * ROWS + prim.Remainder(own, 4) * 2
+    return _matrix(nest, element + copy if copy else element)
+
+
+def column(nest: Nest) -> Space:
+    """The column that a lane loads for its tile."""
+    tiles, own = _tiles(nest), prim.Variable("l")
+    return _matrix(nest, prim.FloorDiv(own, 32 * tiles) * ROWS + prim.FloorDiv(prim.Remainder(own, 32), 4))
+
+
+def _tiles(nest: Nest) -> int:
+    return -(-nest.shape[1] // ROWS)
+
+
+def _matrix(nest: Nest, element: ex.Expr) -> Space:
+    """Rows beyond the last node are that node's again."""
+    own, tiles = prim.Variable("l"), _tiles(nest)
+    row = prim.Remainder(prim.FloorDiv(own, 32), tiles) * ROWS + prim.FloorDiv(prim.Remainder(own, 32), 4)
+    last = nest.shape[1] - 1
+    node = row if nest.shape[1] % ROWS == 0 else prim.If(prim.Comparison(row, "<", last), row, last)
+    return Space(frozenset({"g", "l"}), (), None, element=element, nodes=(node,))
 
 
 def _over(place: ex.Expr, stride: int) -> ex.Expr:

@@ -104,8 +104,8 @@ def _local_reads(plan: Phases, names: Sequence[str], kept: frozenset[str]) -> fr
     """Arrays in local memory that a nest for `names` reads; kept ones are there already."""
     found: set[str] = set()
     for name in _below(plan, [n for n in names if n in plan.level], kept):
-        found |= {r.operand for r in plan.reads[name] if r.operand in plan.phases}
-        found |= {r.operand for r in plan.reads[name] if r.operand in plan.staged and r.loops}
+        found |= {plan.same.get(r.operand, r.operand) for r in plan.reads[name] if r.operand in plan.phases}
+        found |= {r.operand for r in plan.reads[name] if plan.copied(name, r)}
     return frozenset(found)
 
 
@@ -117,7 +117,7 @@ def _best(plan: Phases, steps: list[Step]) -> Steps:
     best: Steps | None = None
     for order in _orders(len(steps), needs):
         local = _local(plan, [steps[i] for i in order], [reads[i] for i in order])
-        nbytes = slots.per_element(plan.program, plan.batch, local)
+        nbytes = slots.per_element(plan.program, local)
         if best is None or nbytes < best.bytes_each:
             best = Steps(tuple(steps[i] for i in order), tuple(reads[i] for i in order), local, nbytes)
     assert best is not None
@@ -140,5 +140,5 @@ def _local(plan: Phases, steps: Sequence[Step], reads: Sequence[frozenset[str]])
         for name in reads[number]:
             lives[name] = (lives[name][0], number)
         lives |= {name: (number, number) for name in step.names if name in plan.local}
-    return slots.slots(plan.program, plan.batch, lives)
+    return slots.slots(plan.program, plan.batch, lives, plan.columns)
 

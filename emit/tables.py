@@ -29,6 +29,16 @@ def tables(programs: ir.Programs) -> ir.Programs:
     return dataclasses.replace(programs, ranks=tuple(ranks))
 
 
+def only_sent(program: ir.Program) -> set[str]:
+    """The Lambdas that nothing but messages needs."""
+    roots = {output.array for output in program.outputs} | {name for name, _ in program.of_type(ir.Allreduce)}
+    kept = set(roots)
+    for name in reversed(list(program.arrays)):
+        if name in kept:
+            kept.update(ir.operands(program.arrays[name]))
+    return {name for name, _ in program.of_type(ir.Lambda) if name not in kept}
+
+
 class _Class:
     """Ranks that are rewritten alike."""
 
@@ -41,6 +51,7 @@ class _Class:
             for program, arrays in zip(programs, self.arrays, strict=True)
         ]
         self.indices = Indices(self.new, self.arrays, {name for program in programs for name in program.arrays})
+        self.sent = only_sent(programs[0])
 
     def rewritten(self) -> list[ir.Program]:
         for name in self.old[0].arrays:
@@ -51,7 +62,8 @@ class _Class:
 
     def _nodes(self, name: str, nodes: Sequence[ir.Node]) -> Sequence[ir.Node]:
         lambdas = [node for node in nodes if isinstance(node, ir.Lambda)]
-        if not lambdas or not all(ir.size(node.shape) for node in lambdas):
+        # Pick lists of messages stay lists: what goes to several peers then differs in these alone, and becomes one
+        if not lambdas or name in self.sent or not all(ir.size(node.shape) for node in lambdas):
             return nodes
         extents = tuple({f"_{axis}": (0, n) for axis, n in enumerate(node.shape)} for node in lambdas)
         before = tuple(named(node.expr, node.operands) for node in lambdas)

@@ -14,10 +14,14 @@ class Target:
     staging: str  # "mapped": host and device share memory; "copied": messages go through pinned host memory
     group_size: int  # work-items of a group
     lockstep: bool  # work-items of a group run side by side; else one after another, as a loop
+    side: int = 16  # work-items of a group along rows, and along columns, of a matrix product in lockstep
     lanes: int = 160  # work-items of a group over a block of elements, at most
     elements: int = 32  # of such a block, at most
     width: int = 32  # of these, so many run in lockstep
     accumulators: int = 64  # 8-byte numbers that a work-item sums up side by side
+    reciprocals: bool = False  # dividing costs much more than a fused multiplication and addition
+    matrices: bool = False  # products of small matrices go to units for them, where sums may be contracted
+    matrix_lanes: int = 256  # work-items of a group then, at most
     hidden_bytes: int = 1 << 19  # written by a launch that runs while messages travel, to be worth one more launch
     alignment: int = 4096  # of arena slots; the device's own base alignment must divide it
     local_bytes: int = 32768
@@ -25,12 +29,22 @@ class Target:
     largest_allocation: int = 1 << 28
 
     def facts(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"group_size": max(self.group_size, self.lanes, self.lockstep * self.side**2)}
 
 
 TARGETS = {
-    "gpu": Target("gpu", "copied", 128, True, hidden_bytes=1 << 24, local_bytes=49152, largest_allocation=1 << 30),
-    "cpu": Target("cpu", "mapped", 128, False),
+    "gpu": Target(
+        "gpu",
+        "copied",
+        128,
+        lockstep=True,
+        reciprocals=True,
+        matrices=True,
+        hidden_bytes=1 << 24,
+        local_bytes=49152,
+        largest_allocation=1 << 30,
+    ),
+    "cpu": Target("cpu", "mapped", 128, lockstep=False),
 }
 
 

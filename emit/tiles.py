@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aotato.emit.nest import Accumulate, Nest
+from aotato.emit.small_matrices import lanes_each, matrix_sums
 from aotato.frontend import ir
 
 FEWEST_TERMS = 8  # of all reductions of a node together; with fewer, the loads and stores of the node weigh more
@@ -22,15 +23,22 @@ class Tile:
     axis: int
     count: int
     step: int
+    matrix: bool = False  # 32 work-items compute a tile of a matrix product instead
 
-    def lanes(self, space: ir.Shape) -> ir.Shape:
+    def space(self, whole: ir.Shape) -> ir.Shape:
         """The index space with one work-item a tile."""
         if self.count == 1:
-            return space
-        return (*space[: self.axis], self.step, *space[self.axis + 1 :])
+            return whole
+        return (*whole[: self.axis], self.step, *whole[self.axis + 1 :])
+
+    def lanes_each(self, whole: ir.Shape) -> int:
+        """Work-items for an element."""
+        return lanes_each(whole[1]) if self.matrix else ir.size(self.space(whole)[1:])
 
 
 SINGLE = Tile(0, 1, 0)
+MATRIX = Tile(0, 1, 0, True)
+MOST_PAIRS = 40  # sums of a matrix product: a work-item has two of each
 
 
 def tile_of(nest: Nest, registers: int) -> Tile:
@@ -44,6 +52,11 @@ def tile_of(nest: Nest, registers: int) -> Tile:
         if counts:
             return Tile(axis, counts[-1], nest.shape[axis] // counts[-1])
     return SINGLE
+
+
+def is_matrix(nest: Nest) -> bool:
+    """Whether `nest`, which computes one node, can be a matrix product."""
+    return matrix_sums(nest) is not None and accumulators(nest) <= MOST_PAIRS
 
 
 def accumulators(nest: Nest) -> float:

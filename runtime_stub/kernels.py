@@ -11,6 +11,17 @@ from aotato.runtime_stub.errors import Refusal
 OPTIONS: tuple[str, ...] = ()
 
 
+def options(device: Any) -> tuple[str, ...]:
+    """What the kernels may use of this device beyond OpenCL: units of NVIDIA's that multiply matrices of doubles."""
+    import pyopencl as cl
+
+    try:
+        major = device.compute_capability_major_nv
+    except (AttributeError, cl.Error):
+        return OPTIONS
+    return (*OPTIONS, "-DAOTATO_TENSOR_F64") if major >= 8 else OPTIONS
+
+
 class Kernels:
     """Kernels by digest. Every launch takes a kernel object of its own, whose arguments stay set."""
 
@@ -31,7 +42,8 @@ class Kernels:
             with warnings.catch_warnings():
                 # Compilers remark on code that nobody here can change
                 warnings.simplefilter("ignore", self.cl.CompilerWarning)
-                return self.cl.Program(self.context, self.bundle.kernel(digest)).build(list(OPTIONS), [self.device])
+                program = self.cl.Program(self.context, self.bundle.kernel(digest))
+                return program.build(list(options(self.device)), [self.device])
         except self.cl.RuntimeError as error:
             lines = [line.strip() for line in str(error).splitlines() if "error" in line.lower()]
             why = lines[0] if lines else str(error).splitlines()[0]

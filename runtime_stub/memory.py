@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,7 +31,9 @@ class Memory:
         self.host: dict[tuple[str, str], Array] = {}
         self.offsets: dict[tuple[str, str], int] = {}
         self.allocated = 0
-        self._pinned: list[Any] = []
+        self._pinned: list[Any] = []  # buffers and how they are mapped
+        # At the latest before the interpreter ends: a driver may be gone when what is left is collected
+        self.release = weakref.finalize(self, _unmap, queue, self._pinned)
         schedules = tuple(schedules)
         self.arena = self.allocate(max((s.arena_nbytes for s in schedules), default=0))
         for schedule in schedules:
@@ -86,8 +89,15 @@ class Memory:
             pinned = self.cl.Buffer(self.context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, max(1, nbytes))
             access: Any = self.cl.map_flags.READ | self.cl.map_flags.WRITE
             host, _ = self.cl.enqueue_map_buffer(self.queue, pinned, access, 0, (max(1, nbytes),), np.dtype("uint8"))
-            self._pinned.append(pinned)
+            self._pinned.append((pinned, host.base))
         self.host[key] = host[:nbytes]
+
+
+def _unmap(queue: Any, pinned: list[Any]) -> None:
+    for _, mapped in pinned:
+        mapped.release(queue)
+    queue.finish()
+    pinned.clear()
 
 
 def _page_aligned(nbytes: int) -> Array:

@@ -368,6 +368,7 @@ class Program:
         for binding in self.bindings.values():
             binding.free()
         self.bindings.clear()
+        self.memory.release()
         if self.world.comm is not None:
             self.world.comm.Free()
 

@@ -27,7 +27,7 @@ def test_the_mesh_gives_the_dimension():
     found = settled(mesh="box:4,5,6", order="1")
     assert (found.dim, found.cell, found.counts) == (3, "tet", (4, 5, 6))
     assert settled(dim="3", mesh="box:4").counts == (4, 4, 4)
-    assert settled(dim="3", cells="hex").cell == "hex"
+    assert settled(cells="hex").dim == 3 and settled(cells="quad").dim == 2
     assert settled(mesh="box:4,4", lengths="2pi,1", origin="-pi,0").lengths == pytest.approx((2 * math.pi, 1.0))
     assert settled(case="couette").periodic == (True, False)
     assert settled(periodic="none", case="pulse").periodic == (False, False)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 import numpy as np
 import pytest
 
 import cns
+from aotato.emit import order
+from aotato.runtime_stub import cli
+from aotato.runtime_stub import options as loader
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.report import report
+from conftest import ROOT
 
 PERIODIC = {"mesh": "box:12,12", "order": "2", "dt": "0.004", "observe_every": "50"}
 RANKS = (1, 2, 4)
 JOBS = {
     **{f"tgv_{ranks}": cns.Job(PERIODIC, "--steps 100", ranks) for ranks in RANKS},
-    "couette": cns.Job({"case": "couette", "mesh": "box:3,3", "observe_every": "10"}, "--steps 50", 2),
 }
 
 
@@ -24,7 +30,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(folder) -> dict[str, cns.Result]:
-    return cns.run_all(folder, JOBS)
+    (folder / "puff.py").write_text(_blocks("python", "docs/cns.md")[0])
+    own = cns.Job({"case": str(folder / "puff.py"), "observe_every": "5"}, "--steps 5 --set warmth=0.5", 2)
+    return cns.run_all(folder, {**JOBS, "puff": own})
+
+
+def _blocks(language: str, file: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / file).read_text(), re.DOTALL)
 
 
 def test_mass_momentum_and_energy_are_conserved(results):
@@ -67,19 +79,36 @@ def test_what_is_observed_is_true(results):
     assert seen["enstrophy"] == pytest.approx(2 * fading, rel=2e-2)
 
 
-def test_couette_flow_stays(results):
-    error = np.sqrt(results["couette"].observed["error2"])
-    assert results["couette"].attributes["time"] > 0.01 and (error < 2e-7).all()
+def test_the_case_of_the_docs(results):
+    """Its parameter was set for the run: the puff is half as warm again as the gas around."""
+    found = results["puff"]
+    assert found.attributes["step"] == 5 and (found.observed["bad"] == 0).all()
+    warmest = 1 / found.observed["rho.min"][-1]
+    assert warmest == pytest.approx(1.5, abs=0.02)
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
-def test_launches_and_messages(folder, results, target):
+def test_commands_of_the_docs_are_understood(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for name in ("cylinder.msh", "my_case.py", "puff.py"):
+        (folder / name).write_text("def initial(x, flow): ...\n")
+    commands = [part for file in ("README.md", "docs/cns.md") for block in _blocks("sh", file)
+                for line in block.splitlines() for part in line.partition("#")[0].split("&&")]
+    orders = [shlex.split(part)[1:] for part in commands if part.strip().startswith("scons app=cns")]
+    assert len(orders) >= 6
+    for words in orders:
+        pairs = [tuple(word.split("=", 1)) for word in words if "=" in word]
+        found = order.read(*order.split(pairs, words), [word for word in words if "=" not in word])
+        assert found.name == "cns" and found.bundle == "build/cns/cns.h5"
+        loader.parse([found.bundle, *found.loader])
+    drawn = [shlex.split(part)[1:] for part in commands if part.strip().startswith("aotato plot")]
+    assert drawn and all(cli.parser().parse_args(words).obey is cli.picture for words in drawn)
+
+
+def test_launches_and_messages(folder, results):
     for name, launches in (("tgv_1", 2), ("tgv_2", 6), ("tgv_4", 6)):
         _, problem = cns.made(JOBS[name].ranks, **JOBS[name].options)
         with Bundle.open(folder / f"{name}.h5") as bundle:
-            if target not in bundle.targets:
-                continue
-            rows = report(bundle, target)["entries"]["stage"]["per_rank"]
+            rows = report(bundle)["entries"]["stage"]["per_rank"]
         for row, domain in zip(rows, problem.domains, strict=True):
             assert row["messages"] == 2 * len(domain.peers) and row["identity_copies"] == 0
             assert row["launches"] <= launches and row["parts"] <= 3

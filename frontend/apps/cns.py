@@ -130,7 +130,7 @@ def plan(opt: Any) -> Plan:
             *([] if opt.dt else [Every("timestep", opt.dt_every, before=True, update={"dt": "cfl * longest"})]),
             Every("observe", opt.observe_every, set={"t": "t"}),
         ),
-        until="t >= end * (1 - 1e-12)",
+        until="not t < end * (1 - 1e-12)",  # also where the time is no number any more
         at_most=10**9,
         draw=(Call("fields", {"t": "t"}),),
     )

@@ -78,7 +78,8 @@ OPTIONS = (
            file=cases.is_file),
     Option("mesh", str, None, doc="box:16,16,16 (cells an axis; box:16 is the same along all) or a file of Gmsh; "
                                   + _of_the_case("mesh"), file=lambda text: text is not None and not _is_box(text)),
-    Option("dim", int, None, doc="2 or 3; default: the mesh's, else the case's (tgv: 2)", check=_between(2, 3)),
+    Option("dim", int, None, doc="2 or 3; default: the mesh's, the cells', else the case's (tgv: 2)",
+           check=_between(2, 3)),
     Option("cells", str, None, doc="tri, quad, tet or hex; a box's cubes are cut into simplices, or left. Default: the "
                                    "file's, else simplices", check=one_of(*CELLS)),
     Option("order", int, 3, doc=f"degree of the polynomials, 1 to {LARGEST_ORDER}", check=_between(1, LARGEST_ORDER)),
@@ -182,7 +183,8 @@ def _counts(mesh: str) -> tuple[int, ...]:
 
 
 def _dim(opt: Any, case: Case, counts: tuple[int, ...]) -> int:
-    dim = opt.dim or (len(counts) if len(counts) > 1 else case.dim[0])
+    of_cells = CELLS[opt.cells] if opt.cells and counts else case.dim[0]
+    dim = opt.dim or (len(counts) if len(counts) > 1 else of_cells)
     if len(counts) > 1 and len(counts) != dim:
         raise AppError(f"dim={dim}, but mesh=box:{','.join(map(str, counts))} has {len(counts)} axes: leave dim out")
     if dim not in case.dim:
