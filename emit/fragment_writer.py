@@ -59,8 +59,8 @@ class FragmentWriter(NestWriter):
         for loop, group in dict.fromkeys((one.loop, self.group[one.name]) for one in self.sums.values()):
             self._tile_loop(loop, group)
         sums = [statement for statement in self.spec.statements if isinstance(statement, Accumulate)]
-        for statement in sorted(sums, key=lambda s: self.group.get(s.name, 0)):
-            self._sum(statement)
+        for one in sorted(sums, key=lambda s: self.group.get(s.name, 0)):
+            self._sum(one)
         for copy in (0, 1):
             self._begin(f"_{copy}", space.matrix(self.spec, copy))
             for statement in self.spec.statements:

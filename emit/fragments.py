@@ -8,13 +8,16 @@ terms of its two results one by one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from loopy.target.opencl import vec
 
 from aotato.emit.functions import CFunction
 
 TERMS = 4
-PAIR = vec.types[np.dtype(np.float64), 2]  # the two results of a lane
+_VECTORS: Any = vec  # loopy fills it
+PAIR = _VECTORS.types[np.dtype(np.float64), 2]  # the two results of a lane
 
 _ASM = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1},{%2},{%3},{%0,%1};"
 
