@@ -180,7 +180,17 @@ def _tests(traced: Traced, say: Report) -> list[tuple[dict[str, Any], Mapping[st
         return []
     except CallError as error:
         raise AppError(f"entry {traced.programs.entry!r}, {error}") from error
+    except IndexError as error:
+        if all(_has_defaults(program, traced, rank) for rank, program in enumerate(traced.programs.ranks)):
+            raise AppError(f"entry {traced.programs.entry!r}, {error}") from error
+        say(f"{traced.programs.entry}: the bundle has no self-test: with random inputs, {error}")
+        return []
     return list(zip(inputs, results, strict=True))
+
+
+def _has_defaults(program: ir.Program, traced: Traced, rank: int) -> bool:
+    facts = (traced.inputs[rank].get(node.path) for _, node in program.of_type(ir.Input))
+    return all(fact is not None and fact.default is not None for fact in facts)
 
 
 def _elements(program: ir.Program) -> int:

@@ -57,6 +57,13 @@ _BOTH = {
     "raised": "return a < 0 ? a + b : a;",  # the remainder of an index at most b outside on one side
     "lowered": "return a >= b ? a - b : a;",
 }
+# numpy's integers wrap around; in C the overflow of signed ones is undefined, and short ones become int
+_WRAPPING = {
+    "add": "return (T)((W)a + (W)b);",
+    "mul": "return (T)((W)a * (W)b);",
+    "shl": "return (U)b < 8 * sizeof(T) ? (T)((W)a << b) : 0;",
+    "shr": "return (U)b < 8 * sizeof(T) ? a >> b : a < 0 ? -1 : 0;",
+}
 # As numpy: a NaN on either side is the result
 _MINMAX = {
     "min": {"f": "return (a <= b || isnan(a)) ? a : b;", "i": "return a <= b ? a : b;"},
@@ -105,14 +112,14 @@ class CFunction(lp.ScalarCallable):
 
 
 def binary(op: str, dtype: np.dtype[Any]) -> CFunction:
-    """floordiv, mod, pow, min, max or one of `_BOTH`, of two `dtype` values; complex: see `complex_functions`."""
+    """floordiv, mod, pow, min, max, or of `_BOTH` or `_WRAPPING`, of two values; complex: see `complex_functions`."""
     if dtype.kind == "c":
         name, result, definition = complex_functions.binary(op, dtype)
         return CFunction(name, (dtype.name, dtype.name), result, definition)
     if op in _MINMAX:
         text = _MINMAX[op]["f" if dtype.kind == "f" else "i"]
     else:
-        text = _BOTH.get(op) or {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOAT}[dtype.kind][op]
+        text = _BOTH.get(op) or _WRAPPING.get(op) or {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOAT}[dtype.kind][op]
     name = f"aot_{op}_{dtype.name}"
     c = CTYPES[dtype.name]
     return CFunction(name, (dtype.name, dtype.name), dtype.name, _definition(name, c, c, "T a, T b", text))
@@ -172,6 +179,12 @@ def atan2(dtype: np.dtype[Any]) -> CFunction:
     name, c = f"aot_atan2_{dtype.name}", CTYPES[dtype.name]
     definition = _definition(name, c, c, "T a, T b", "return atan2(a, b);")
     return CFunction(name, (dtype.name, dtype.name), dtype.name, definition)
+
+
+def converted(source: np.dtype[Any], to: np.dtype[Any]) -> CFunction:
+    """An integer as one of another dtype."""
+    name, a, b = f"aot_{to.name}_of_{source.name}", CTYPES[source.name], CTYPES[to.name]
+    return CFunction(name, (source.name,), to.name, f"static inline {b} {name}({a} a) {{ return ({b})a; }}")
 
 
 def from_half() -> CFunction:

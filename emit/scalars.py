@@ -20,6 +20,7 @@ from aotato.frontend import ir
 _BINARY = {prim.FloorDiv: "floordiv", prim.Remainder: "mod"}
 IN_BLOCK = -1  # the axis of an element's number within its block
 _MINMAX = {prim.Min: "min", prim.Max: "max"}
+_INTEGERS = {prim.Sum: "add", prim.Product: "mul", prim.LeftShift: "shl", prim.RightShift: "shr"}
 _WIDENING = (prim.Sum, prim.Product, prim.LeftShift)
 
 
@@ -32,6 +33,7 @@ class Scalars:
         self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
         self._denominators: Counter[ex.Expr] | None = None  # of the nest's quotients
         self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
+        self.indexing = False
         self.places: dict[int, tuple[ex.Expr, frozenset[str]]] = {}  # own indices that the nest has placed itself
 
     def value_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -65,6 +67,8 @@ class Scalars:
         match op:
             case "sum" | "product" if dtype.kind == "c":
                 return self.call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
+            case "sum" | "product" if dtype.kind in "iu":
+                return self.call(functions.binary("add" if op == "sum" else "mul", dtype), a, b)
             case "sum":
                 return self._wrapped(prim.Sum((a, b)), dtype)
             case "product":
@@ -92,7 +96,10 @@ class Scalars:
         """C computes narrow integers as int and half floats as float; numpy rounds each result to its own width."""
         if dtype == np.float16:
             return self.call(functions.from_half(), self.call(functions.to_half(), expr))
-        return TypeCast(dtype, expr) if dtype.kind in "iu" and dtype.itemsize < 4 else expr
+        if dtype.kind in "iu" and dtype.itemsize < 4:
+            # A function, as loopy leaves out casts to the dtype that numpy would give the expression
+            return self.call(functions.converted(np.dtype(np.int32), dtype), expr)
+        return expr
 
     def _value(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
         if isinstance(expr, prim.Variable):
@@ -203,9 +210,18 @@ class Scalars:
         form = linear.place([ir.size(shape[axis + 1 :]) for axis in long], [indices[axis] for axis in long])
         constant, terms = form.pop(1, 0), []
         for term, factor in form.items():
-            value = self._value(term, after)
+            value = self._index(term, after)
             terms.append(value if factor == 1 else prim.Product((factor, value)))
         return [constant, *terms] if constant else terms
+
+    def _index(self, expr: ex.Expr, after: set[str]) -> ex.Expr:
+        """A term of an index: loopy can look into neither casts nor, as it adds them as doubles, unsigned longs."""
+        before, self.indexing = self.indexing, True
+        value = self._value(expr, after)
+        self.indexing = before
+        if self.dtype(expr) == np.uint64:
+            value = self.call(functions.converted(np.dtype(np.uint64), np.dtype(np.int64)), value)
+        return value
 
     def _function(self, expr: prim.Call, after: set[str]) -> ex.Expr:
         name = expr.function.name
@@ -226,6 +242,8 @@ class Scalars:
             value, source = self.call(functions.unary("real", source), value), np.dtype(f"f{source.itemsize // 2}")
             if source == expr.dtype:
                 return value
+        if self.indexing and expr.dtype.kind in "iu" and source.kind in "iu":
+            return self.call(functions.converted(source, expr.dtype), value)
         if expr.dtype == np.float16 and source == np.float64:
             return self.call(functions.from_half(), self.call(functions.double_to_half(), value))
         if expr.dtype.kind == "b":
@@ -249,6 +267,8 @@ class Scalars:
             return ex.with_children(expr, parts)
         if dtype.kind == "b":
             return _boolean(expr, parts)
+        if dtype.kind in "iu" and type(expr) in _INTEGERS and self._is_loaded(expr):
+            return self._chain(_INTEGERS[type(expr)], dtype, parts)
         if self._too_wide(expr, dtype):
             parts = (TypeCast(dtype, parts[0]), *parts[1:])
         if isinstance(expr, prim.Quotient) and self._shares_reciprocal(expr, dtype):
@@ -278,12 +298,19 @@ class Scalars:
         return self._chain({prim.Sum: "add", prim.Product: "mul", prim.Quotient: "div"}[type(expr)], dtype, parts)
 
     def _chain(self, op: str, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
-        if dtype.kind in "iu" and all(isinstance(part, int) for part in parts[1:]):
+        if self.indexing and dtype.kind in "iu" and all(isinstance(part, int) for part in parts[1:]):
             dtype = np.dtype("int64") if self.out.index_dtype == np.int64 else np.dtype("int32")
         result = parts[0]
         for part in parts[1:]:
             result = self.call(functions.binary(op, self.value_dtype(dtype)), result, part)
         return result
+
+    def _is_loaded(self, expr: ex.Expr) -> bool:
+        """Whether an integer is computed from data: of indices and numbers the range is known."""
+        if self.indexing:
+            return False
+        return any(isinstance(n, prim.Subscript) or (isinstance(n, prim.Variable) and n.name in self.dtypes)
+                   for n in ex.walk(expr))
 
     def _too_wide(self, expr: ex.Expr, dtype: np.dtype[Any]) -> bool:
         """Whether 64-bit arithmetic on indices, which C holds in 32 bits, may need more than these."""

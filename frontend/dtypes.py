@@ -63,13 +63,47 @@ def make_explicit(expr: Expr, operand_dtypes: Sequence[DType], dtype: DType) -> 
 
     Every operator, Comparison, Min, Max and If then has operands of one dtype, so a generator with other
     promotion rules gets numpy's types. A literal integer exponent stays a Python integer. Index variables used
-    as values become `Cast(int64, _0)`; indices of Subscripts are left alone. Sums and products of several
+    as values become `Cast(int64, _0)`; in indices of Subscripts only reads are converted, to integers that hold what is
+    computed from them. Sums and products of several
     dtypes become nested ones, for they go from left to right. int64 against uint64 compares exactly.
 
     Raises OverflowError for an integer literal that does not fit the dtype it takes (a negative one with an
     unsigned dtype wraps: pymbolic writes -x as -1*x), ValueError for an integer to a negative literal power.
     """
     return _astype(_typed(expr, operand_dtypes), dtype)
+
+
+def _with_wide_indices(expr: prim.Subscript, dtypes: Sequence[DType]) -> Expr:
+    """The read with integers in its indices that arithmetic can make neither too large nor unsigned."""
+    new = tuple(_wide(index, dtypes, _largest(index)) for index in expr.index_tuple)
+    return expr if new == expr.index_tuple else prim.Subscript(expr.aggregate, new)
+
+
+def _wide(index: Expr, dtypes: Sequence[DType], largest: int) -> Expr:
+    if isinstance(index, prim.Subscript):
+        return _with_wide_indices(index, dtypes)
+    parts = ex.children(index)
+    return ex.with_children(index, tuple(_wide_operand(part, dtypes, largest) for part in parts))
+
+
+def _wide_operand(part: Expr, dtypes: Sequence[DType], largest: int) -> Expr:
+    wide = _wide(part, dtypes, largest)
+    if not isinstance(part, prim.Subscript):
+        return wide
+    dtype = dtypes[ex.operand_position(part)]
+    if dtype.kind not in "iu" or dtype == np.int64 or (dtype == np.int32 and largest < 2**31):
+        return wide
+    short = dtype.itemsize < 4 and largest < 2**31
+    return ex.Cast(np.dtype(np.int32 if short else np.int64), wide)
+
+
+def _largest(index: Expr) -> int:
+    """The largest integer written in an index, that of reads inside it left out."""
+    if isinstance(index, prim.Subscript):
+        return 0
+    if type(index) is int:
+        return abs(index)
+    return max(map(_largest, ex.children(index)), default=0)
 
 
 def function_name(call: prim.Call) -> str:
@@ -165,7 +199,7 @@ def _typed(expr: Expr, dtypes: Sequence[DType]) -> Typed:
     if ex.is_leaf(expr):
         return _typed_leaf(expr)
     if isinstance(expr, prim.Subscript):
-        return expr, dtypes[ex.operand_position(expr)]
+        return _with_wide_indices(expr, dtypes), dtypes[ex.operand_position(expr)]
     parts = [_typed(child, dtypes) for child in ex.children(expr)]
     types = [typ for _, typ in parts]
     kind = type(expr)

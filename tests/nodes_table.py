@@ -7,15 +7,19 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytato as pt
 
+from aotato.frontend.constants import digest
+from aotato.frontend.ir import Program
+from aotato.frontend.text import parse
 from nodes import DTYPES
 from nodes_cases import GROUPS
 
 PROGRAMS = Path(__file__).with_name("programs")
 DOCS = Path(__file__).parents[1] / "docs" / "nodes.md"
 sys.path.insert(0, str(PROGRAMS))
-from cases import CASES  # noqa: E402
+from cases import CASES, path  # noqa: E402
 
 OPERATOR = re.compile(
     r"__r?(add|sub|mul|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift)__|__(matmul|neg|pos|abs|invert|getitem)__"
@@ -72,8 +76,9 @@ def rows() -> dict[str, set[str]]:
             for row, tested in make(dtype).rows.items():
                 found.setdefault(row, set()).update(tested)
     for case in CASES.values():
-        for row in case.rows:
-            found.setdefault(row, set()).update(x.dtype.name for x in case.inputs.values())
+        for dtype in case.dtypes:
+            for row, _ in case.expected(dtype):
+                found.setdefault(row, set()).add(dtype)
     return found
 
 
@@ -84,7 +89,31 @@ def differences() -> dict[tuple[str, str, str], set[str]]:
         for dtype in dtypes:
             for (row, _), (numpy, declared) in make(dtype).declared.items():
                 found.setdefault((row, numpy, declared), set()).add(dtype)
+    for name, case in CASES.items():
+        program = text_of(name)
+        declared_as = {output.path: program.arrays[output.array].dtype.name for output in program.outputs}
+        for dtype in case.dtypes:
+            for (row, what), x in case.expected(dtype).items():
+                numpy, declared = np.asarray(x).dtype.name, declared_as[path(row, dtype, what)]
+                if numpy != declared:
+                    found.setdefault((row, numpy, declared), set()).add(dtype)
     return found
+
+
+def constants() -> dict[str, np.ndarray]:
+    """Of all programs that main traced, by digest."""
+    kept = json.loads((PROGRAMS / "constants.json").read_text())
+    found = {}
+    for dtype, shape, values in kept.values():
+        numbers = [complex(x) if isinstance(x, str) else x for x in values]
+        array = np.array(numbers, dtype).reshape(shape)
+        found[digest(array)] = array
+    return found
+
+
+def text_of(name: str) -> Program:
+    """A program that main traced."""
+    return parse((PROGRAMS / f"{name}.txt").read_text(), constants())
 
 
 def public() -> list[str]:
@@ -137,8 +166,8 @@ def text() -> str:
             "",
             "Every element is what numpy's operation gives, cast to the dtype that the pytato array declares; anything",
             "else is an error while building that names the node. The tables are written by the tests",
-            "(`python tests/nodes_table.py`): an `x` runs on a device, in the interpreter and in numpy.",
-            "What pytato main alone offers is tested with fewer dtypes than it accepts.",
+            "(`python tests/nodes_table.py`): an `x` runs on a device, in the interpreter and in numpy. Where there is",
+            "none, pytato or numpy refuses.",
             "",
             *lines,
             "",

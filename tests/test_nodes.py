@@ -21,7 +21,7 @@ from aotato.emit.target import chosen
 from aotato.frontend.adapter import compat
 from aotato.frontend.adapter.trace import TraceError, trace
 from aotato.runtime_stub.format import Bundle
-from nodes import DTYPES, HEAD, Batch, placeholder, sample
+from nodes import DTYPES, HEAD, Batch, pairs, placeholder, sample, specials
 from nodes_cases import GROUPS, index_lambda
 
 KNOWN = 0.75  # the share of elements whose bound is finite, though the numbers are chosen to be difficult
@@ -252,3 +252,40 @@ def test_without_fusion_every_array_has_memory_and_a_kernel(tmp_path):
             assert bundle.meta["fuse"] is fuse
         assert len(schedule.launches) <= launches if fuse else len(schedule.launches) == launches
         assert sum(buffer.kind == "temporary" for buffer in schedule.buffers) == temporaries
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64"])
+def test_integers_wrap_around_inside_a_kernel(dtype, tmp_path):
+    """C would widen short integers, and may take it that signed ones never overflow."""
+    batch, one = Batch(), np.dtype(dtype).type(1)
+    x, y = pairs(specials(dtype), specials(dtype))
+    p, q = batch.input(x), batch.input(y)
+    u, v = prim.Variable("u")[i], prim.Variable("v")[i]
+    shifts = {"left": (prim.LeftShift, np.left_shift), "right": (prim.RightShift, np.right_shift)}
+    with np.errstate(over="ignore"):
+        batch.add("sums", pt.greater(p + q, p), x + y > x)
+        batch.add("next", pt.greater(p + one, p), x + one > x)
+        batch.add("halves", (p * q - p) * np.float64(0.5), (x * y - x) * np.float64(0.5))
+        batch.add("sum", pt.sum(p) * np.float64(1), x.sum(dtype=dtype))
+        batch.add("bits", index_lambda(prim.BitwiseNot(u) * 0.5, {"u": p}, x.shape, "float64"), ~x * 0.5)
+        for name, (node, function) in shifts.items():
+            shifted = index_lambda(node(u, v) * 0.5, {"u": p, "v": q}, x.shape, "float64")
+            batch.add(name, shifted, function(x, y) * 0.5)
+    batch.check(tmp_path / "x.h5", 1)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64"])
+def test_indices_of_any_integers(dtype, tmp_path):
+    """An axis longer than the indices reach, indices computed by wrapping around, and indices from indices."""
+    batch, x = Batch(), np.arange(300.0)
+    k = np.array([1, 2, 100] if dtype.startswith("u") else [1, 2, -1], dtype)
+    p, q, number = batch.input(x), batch.input(k), np.dtype(dtype).type(1 << 7 if dtype == "uint8" else 100)
+    batch.add("given", aotato.take(p, q), np.take(x, k))
+    batch.add("constant", aotato.take(p, pt.make_data_wrapper(k)), np.take(x, k))
+    with np.errstate(over="ignore"):
+        batch.add("wrapped", aotato.take(p, q + number), np.take(x, k + number))
+        batch.add("computed", aotato.take(p, q * q * 0 + 2), np.take(x, k * k * 0 + 2))
+    of_indices = index_lambda(prim.Variable("x")[prim.Variable("u")[prim.Variable("u")[i] % 3] % 300],
+                              {"x": p, "u": q}, (3,), "float64")
+    batch.add("of indices", of_indices, np.take(x, k[k.astype(int) % 3]))
+    batch.check(tmp_path / "x.h5", 1)

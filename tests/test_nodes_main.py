@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,43 +12,45 @@ import pytest
 
 import aotato
 from aotato.emit.build import assemble
+from aotato.emit.rewritten import pruned
 from aotato.emit.target import chosen
 from aotato.frontend import ir
 from aotato.frontend.adapter import compat
 from aotato.frontend.adapter.trace import Traced
-from aotato.frontend.constants import digest
 from aotato.frontend.interpret import run
-from aotato.frontend.text import dumps, parse
+from aotato.frontend.text import dumps
 from nodes import HEAD, declared, report
 from nodes_cases import ALIKE, alike
+from nodes_table import text_of
 
 HERE = Path(__file__).with_name("programs")
 sys.path.insert(0, str(HERE))
-from cases import CASES  # noqa: E402
+from cases import CASES, dtype_of, path  # noqa: E402
 
 
-def constants() -> dict[str, np.ndarray]:
-    kept = json.loads((HERE / "constants.json").read_text())
-    arrays = [np.array(values, dtype).reshape(shape) for dtype, shape, values in kept.values()]
-    return {digest(array): array for array in arrays}
-
-
-def program(name: str) -> ir.Program:
-    return parse((HERE / f"{name}.txt").read_text(), constants())
+def chosen_dtypes(name: str) -> tuple[str, ...]:
+    """Two of a case's dtypes, others for each case; all of them with AOTATO_ALL_NODES=1."""
+    dtypes, turn = CASES[name].dtypes, list(CASES).index(name)
+    if os.environ.get("AOTATO_ALL_NODES"):
+        return dtypes
+    return dtypes[turn % len(dtypes)], dtypes[(turn + len(dtypes) // 2) % len(dtypes)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_program_of_main(name, tmp_path):
-    case, traced = CASES[name], Traced(ir.Programs("step", (program(name),)), ({},))
-    assemble({"step": traced}, tmp_path / "main.h5", chosen("cpu"), HEAD)
-    used = {node.path: case.inputs[node.path] for _, node in traced.programs.ranks[0].of_type(ir.Input)}
-    values = run(traced.programs, [used])[0]
+    case, dtypes, whole = CASES[name], chosen_dtypes(name), text_of(name)
+    outputs = tuple(output for output in whole.outputs if dtype_of(output.path) in dtypes)
+    programs = pruned(ir.Programs("step", (replace(whole, outputs=outputs),)))
+    expected = {path(row, d, what): x for d in dtypes for (row, what), x in case.expected(d).items()}
+    assert sorted(output.path for output in outputs) == sorted(expected)
+    assemble({"step": Traced(programs, ({},))}, tmp_path / "main.h5", chosen("cpu"), HEAD)
+    known = {name: x for dtype in case.dtypes for name, x in case.given(dtype).items()}
+    given = {node.path: known[node.path] for _, node in programs.ranks[0].of_type(ir.Input)}
+    values = run(programs, [given])[0]
     with aotato.load(tmp_path / "main.h5") as loaded:
-        device = loaded(**used)
-    expected = case.numpy(case.inputs)
-    assert sorted(values) == sorted(expected)
+        device = loaded(**given)
     types = {path: value.value.dtype for path, value in values.items()}
-    report(values, device, {path: declared(np.asarray(x), types[path]) for path, x in expected.items()}, 0.99)
+    report(values, device, {path: declared(np.asarray(x), types[path]) for path, x in expected.items()}, 0.75)
 
 
 @pytest.mark.skipif(not compat.HAS_LOWERING, reason="needs pytato main")

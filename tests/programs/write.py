@@ -24,8 +24,7 @@ from nodes_table import public  # noqa: E402
 
 def program(case: Case) -> Any:
     """The traced program of one rank."""
-    inputs = {name: pt.make_placeholder(name, x.shape, x.dtype) for name, x in case.inputs.items()}
-    return trace("step", 1, lambda rank: case.make(pt, inputs)).programs.ranks[0]
+    return trace("step", 1, lambda rank: case.traced(pt)).programs.ranks[0]
 
 
 def main() -> None:
@@ -36,11 +35,13 @@ def main() -> None:
         traced = program(case)
         (HERE / f"{name}.txt").write_text(dumps(traced))
         for digest, array in traced.constants.items():
-            constants[digest] = [np.asarray(array).dtype.name, list(array.shape), array.ravel().tolist()]
+            values = [str(x) if isinstance(x, complex) else x for x in array.ravel().tolist()]
+            constants[digest] = [np.asarray(array).dtype.name, list(array.shape), values]
     for group in ALIKE:
         (HERE / f"alike_{group}.txt").write_text(dumps(alike(group).traced().programs.ranks[0]))
     (HERE / "names.json").write_text(json.dumps(public(), indent=1) + "\n")
-    (HERE / "constants.json").write_text(json.dumps(constants, sort_keys=True, indent=1) + "\n")
+    lines = (f"{json.dumps(key)}: {json.dumps(constants[key])}" for key in sorted(constants))
+    (HERE / "constants.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":
