@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pymbolic.primitives as prim
@@ -17,11 +17,11 @@ import pymbolic.primitives as prim
 from aotato.emit import body
 from aotato.emit.axes import lanes
 from aotato.emit.nest import LOCAL, Block, Kernel, Nest, array_of, inside, is_local
-from aotato.emit.phases import Phases, planned
+from aotato.emit.phases import Phases, planned, sums_apart
 from aotato.emit.small_matrices import ROWS, as_matrix
 from aotato.emit.steps import Steps, ordered, with_early_sums
 from aotato.emit.target import Target
-from aotato.emit.tiles import MATRIX, SINGLE, Tile, is_matrix, tile_of
+from aotato.emit.tiles import MATRIX, MOST_BESIDE, MOST_PAIRS, SINGLE, Tile, is_matrix, tile_of
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -41,13 +41,22 @@ def kernel(
     """
     for staging in (True, False):
         plan = _merged(planned(program, batch, roots, in_memory, staging))
-        for matrices in (True, False) if target.matrices else (False,):
-            found = _mapped(replace(plan, columns=matrices), target, matrices)
+        for variant, matrices in _variants(plan, target):
+            found = _mapped(variant, target, matrices)
             if found is not None:
                 nests, block = found
                 reads = dict.fromkeys(r for nest in nests for r in body.arrays_read(nest))
                 return Kernel(name, part, nests, tuple(reads), roots, block)
     return None
+
+
+def _variants(plan: Phases, target: Target) -> Iterator[tuple[Phases, bool]]:
+    """Ways to map the kernel, the best first: matrix products with all else, before all else, or none."""
+    if target.matrices:
+        columns = replace(plan, columns=True)
+        yield columns, True
+        yield sums_apart(columns), True
+    yield plan, False
 
 
 def _merged(plan: Phases) -> Phases:
@@ -71,7 +80,7 @@ def _mapped(plan: Phases, target: Target, matrices: bool) -> tuple[tuple[Nest, .
     """Nests, and how groups share them out; None if that is impossible."""
     steps = ordered(plan)
     tiles_ = _tiles(plan, steps, target, matrices)
-    if matrices and not tiles_[-1].matrix:
+    if matrices and not any(tile.matrix for tile in tiles_):
         return None
     if _lanes_that_fit(steps, tiles_, target) < target.lanes:
         early = with_early_sums(plan)
@@ -114,7 +123,8 @@ def _tiles(
             continue
         single = _nest(plan, steps, number, SINGLE)
         # All products of a kernel share its lanes
-        fits = matrices and step.space == steps.steps[-1].space and is_matrix(single)
+        most = MOST_PAIRS if number < len(steps.steps) - 1 else MOST_BESIDE
+        fits = matrices and step.space == steps.steps[-1].space and is_matrix(single, most)
         found.append(MATRIX if fits else tile_of(single, target.accumulators))
     return found
 
@@ -122,7 +132,13 @@ def _tiles(
 def _lanes_that_fit(steps: Steps, tiles_: list[Tile], target: Target) -> int:
     """Work-items that the last step has for as many elements as local memory holds."""
     fit = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
-    return fit * tiles_[-1].lanes_each(steps.steps[-1].space)
+    return fit * _work(steps, tiles_)
+
+
+def _work(steps: Steps, tiles_: list[Tile]) -> int:
+    """Work-items for an element: for a matrix product, or else for the results."""
+    space = steps.steps[-1].space
+    return next((tile.lanes_each(space) for tile in tiles_ if tile.matrix), tiles_[-1].lanes_each(space))
 
 
 def _nest(plan: Phases, steps: Steps, number: int, tile: Tile) -> Nest:
@@ -161,12 +177,12 @@ def _elements(plan: Phases, name: str, tile: Tile, number: int) -> list[tuple[ex
 
 def _block(steps: Steps, tiles_: list[Tile], target: Target) -> Block | None:
     """As many elements as fill the lanes with the last nest, and as fit local memory; None where not one does."""
-    elements, last = steps.steps[-1].space[0], tiles_[-1]
+    elements, work = steps.steps[-1].space[0], _work(steps, tiles_)
     most = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
-    work = last.lanes_each(steps.steps[-1].space)
-    if last.matrix:
+    if any(tile.matrix for tile in tiles_):
         size = min(most, target.matrix_lanes // work, target.elements) // ROWS * ROWS
-        return Block(elements, size, size * work, steps.local, steps.kept) if size else None
+        lanes_ = max(size * work, min(target.matrix_least, size * ir.size(steps.steps[-1].space[1:])))
+        return Block(elements, size, lanes_, steps.local, steps.kept) if size else None
     if most < 1:
         return None
     size = _size(max(1, min(most, target.elements, target.lanes // work, elements)), work, target.width)

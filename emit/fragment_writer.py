@@ -7,7 +7,7 @@ from typing import Any
 import pymbolic.primitives as prim
 
 from aotato.emit import fragments, space
-from aotato.emit.nest import Accumulate, Assign, Loop, Nest
+from aotato.emit.nest import Accumulate, Assign, Block, Loop, Nest
 from aotato.emit.nest_writer import NestWriter
 from aotato.emit.scalars import Scalars
 from aotato.emit.small_matrices import MatrixSum, matrix_sums
@@ -43,16 +43,20 @@ class FragmentWriter(NestWriter):
         self.summed = _summed(nest)
         self.closed: dict[str, frozenset[str]] = {}  # sum -> instructions that complete it
         self.fragments: dict[Any, tuple[ex.Expr, frozenset[str]]] = {}  # numbers loaded, and the loading instruction
-        self.views = {part: Scalars(_View(self, part, own), out, program) for part, own in
-                      (("m", self.space), ("b", space.column(nest)), ("x", self.space), ("y", space.matrix(nest, 1)))}
+        spaces = {"m": self.space, "b": space.column(*self._where()), "x": self.space, "y": self._space(1)}
+        self.views = {part: Scalars(_View(self, part, own), out, program) for part, own in spaces.items()}
 
-    def _space(self) -> space.Space:
-        return space.matrix(self.spec, 0)
+    def _space(self, copy: int = 0) -> space.Space:
+        return space.matrix(*self._where(), copy)
+
+    def _where(self) -> tuple[Nest, int, int, Block]:
+        return self.spec, self.number, self.out.mapping.lanes["l"], self.out.block
 
     def name(self, value: str) -> str:
         return f"n{self.number}{self.part}_{value}"
 
     def write(self) -> None:
+        self.out.domains.extend(self.space.domains)
         for loop in self.spec.loops:
             if not any(one.loop == loop for one in self.sums.values()):
                 self._split(loop, False)
@@ -62,7 +66,7 @@ class FragmentWriter(NestWriter):
         for one in sorted(sums, key=lambda s: self.group.get(s.name, 0)):
             self._sum(one)
         for copy in (0, 1):
-            self._begin(f"_{copy}", space.matrix(self.spec, copy))
+            self._begin(f"_{copy}", self._space(copy))
             for statement in self.spec.statements:
                 if isinstance(statement, Assign):
                     late = statement.name not in self.summed
@@ -86,7 +90,8 @@ class FragmentWriter(NestWriter):
             self.out.loop_domains.append(f"{{ [{iname}] : 0 <= {iname} < {extent} }}")
         self.loops[_key(loop, group)] = inames
         self.out.tags[name + _STEP] = "unr"
-        self.out.priorities.append((*(i for parent in loop.parents for i in self.loops[parent]), *inames))
+        outer = (i for parent in loop.parents for i in self.loops[parent])
+        self.out.priorities.append((self.space.turn, *outer, *inames))
 
     def _sum(self, statement: Accumulate) -> None:
         """Into a pair `c_name`; loops around it close their pairs after it."""

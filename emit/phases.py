@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pymbolic.primitives as prim
 
@@ -70,14 +70,54 @@ def planned(
     crossing = frozenset(_crossing(program, batch, closure, found))
     phases, evaluations = _phases(program, batch, roots, closure, found, crossing)
     staged = _staged(program, batch, found, evaluations) if staging else ()
+    level = _levels(program, batch, closure, found, phases, staged)
+    return Phases(program, batch, roots, closure, in_memory, phases, staged, level, found, crossing)
+
+
+def _levels(
+    program: ir.Program,
+    batch: Mapping[str, int],
+    closure: tuple[str, ...],
+    reads: Mapping[str, tuple[Read, ...]],
+    phases: frozenset[str],
+    staged: tuple[str, ...],
+) -> dict[str, int]:
     level: dict[str, int] = {}
     for name in closure:
-        level[name] = max(
-            (level[r.operand] + (r.operand in phases) for r in found[name] if r.operand in level), default=0
-        )
-        if any(r.operand in staged and _elsewhere(program, batch, name, r) for r in found[name]):
-            level[name] = max(level[name], 1)
-    return Phases(program, batch, roots, closure, in_memory, phases, staged, level, found, crossing)
+        below = (level[r.operand] + (r.operand in phases) for r in reads[name] if r.operand in level)
+        copies = any(r.operand in staged and _elsewhere(program, batch, name, r) for r in reads[name])
+        level[name] = max(max(below, default=0), int(copies))
+    return level
+
+
+def sums_apart(plan: Phases) -> Phases:
+    """Sums through local memory, so that what is made of them does not occupy registers beside them.
+
+    What is added up from sums with factors of the element alone goes there as a whole.
+    """
+    linear: dict[str, bool] = {}  # whether loops lead to it; arrays that need more of the node are not listed
+    for name in plan.closure:
+        if name in plan.batch and name not in plan.phases and _of_element(plan, name, linear):
+            loops = any(read.loops for read in plan.reads[name])
+            linear[name] = loops or any(linear.get(read.operand, False) for read in plan.reads[name])
+    sums = {name for name, looped in linear.items() if looped and name not in plan.roots}
+    cut: set[str] = set()
+    for name in plan.closure:
+        if name not in sums:
+            cut |= {read.operand for read in plan.reads[name] if read.operand in sums}
+    phases = plan.phases | cut
+    level = _levels(plan.program, plan.batch, plan.closure, plan.reads, phases, plan.staged)
+    return replace(plan, phases=phases, level=level)
+
+
+def _of_element(plan: Phases, name: str, linear: Mapping[str, bool]) -> bool:
+    """Whether the array needs nothing of its node but sums: reads in loops, of the element, and of such arrays."""
+    own = {f"_{a}" for a in lanes(plan.program.arrays[name].shape, plan.batch[name])}
+    for read in plan.reads[name]:
+        used = {v.name for i in read.indices for v in ex.walk(i) if isinstance(v, prim.Variable)}
+        if not read.loops and used & own and read.operand not in linear:
+            return False
+    return True
 
 
 def _reads(node: ir.Node) -> Iterator[Read]:

@@ -65,30 +65,40 @@ def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
     )
 
 
-def matrix(nest: Nest, copy: int) -> Space:
+def matrix(nest: Nest, number: int, lanes: int, block: Block, copy: int) -> Space:
     """A lane has two columns of the tile of its 32 lanes, in the row that the lane's quarter has: `copy` is 0 or 1."""
     tiles, own = _tiles(nest), prim.Variable("l")
     element = prim.FloorDiv(own, 32 * tiles) * ROWS + prim.Remainder(own, 4) * 2
-    return _matrix(nest, element + copy if copy else element)
+    return _matrix(nest, number, lanes, block, element + copy if copy else element)
 
 
-def column(nest: Nest) -> Space:
+def column(nest: Nest, number: int, lanes: int, block: Block) -> Space:
     """The column that a lane loads for its tile."""
     tiles, own = _tiles(nest), prim.Variable("l")
-    return _matrix(nest, prim.FloorDiv(own, 32 * tiles) * ROWS + prim.FloorDiv(prim.Remainder(own, 32), 4))
+    element = prim.FloorDiv(own, 32 * tiles) * ROWS + prim.FloorDiv(prim.Remainder(own, 32), 4)
+    return _matrix(nest, number, lanes, block, element)
 
 
 def _tiles(nest: Nest) -> int:
     return -(-nest.shape[1] // ROWS)
 
 
-def _matrix(nest: Nest, element: ex.Expr) -> Space:
-    """Rows beyond the last node are that node's again."""
-    own, tiles = prim.Variable("l"), _tiles(nest)
+def _matrix(nest: Nest, number: int, lanes: int, block: Block, element: ex.Expr) -> Space:
+    """Rows beyond the last node are that node's again; lanes beyond the last tile rest."""
+    own, tiles, turn = prim.Variable("l"), _tiles(nest), f"i{number}"
     row = prim.Remainder(prim.FloorDiv(own, 32), tiles) * ROWS + prim.FloorDiv(prim.Remainder(own, 32), 4)
-    last = nest.shape[1] - 1
+    last, busy = nest.shape[1] - 1, 32 * tiles * block.size // ROWS
     node = row if nest.shape[1] % ROWS == 0 else prim.If(prim.Comparison(row, "<", last), row, last)
-    return Space(frozenset({"g", "l"}), (), None, element=element, nodes=(node,))
+    bounds = f"0 <= {turn} < 1" + (f" and l < {busy}" if busy < lanes else "")
+    return Space(
+        frozenset({"g", "l", turn}),
+        (f"[g, l] -> {{ [{turn}] : {bounds} }}",),
+        None,
+        turn,
+        element,
+        (node,),
+        busy,
+    )
 
 
 def _over(place: ex.Expr, stride: int) -> ex.Expr:

@@ -21,7 +21,8 @@ class Target:
     accumulators: int = 64  # 8-byte numbers that a work-item sums up side by side
     reciprocals: bool = False  # dividing costs much more than a fused multiplication and addition
     matrices: bool = False  # products of small matrices go to units for them, where sums may be contracted
-    matrix_lanes: int = 256  # work-items of a group then, at most
+    matrix_lanes: int = 128  # work-items of a group then, at most
+    matrix_least: int = 0  # and at least, where other nests have so much to do
     hidden_bytes: int = 1 << 19  # written by a launch that runs while messages travel, to be worth one more launch
     alignment: int = 4096  # of arena slots; the device's own base alignment must divide it
     local_bytes: int = 32768

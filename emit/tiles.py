@@ -39,6 +39,7 @@ class Tile:
 SINGLE = Tile(0, 1, 0)
 MATRIX = Tile(0, 1, 0, True)
 MOST_PAIRS = 40  # sums of a matrix product: a work-item has two of each
+MOST_BESIDE = 16  # where the results of the kernel are made of them in the same nest
 
 
 def tile_of(nest: Nest, registers: int) -> Tile:
@@ -54,9 +55,9 @@ def tile_of(nest: Nest, registers: int) -> Tile:
     return SINGLE
 
 
-def is_matrix(nest: Nest) -> bool:
-    """Whether `nest`, which computes one node, can be a matrix product."""
-    return matrix_sums(nest) is not None and accumulators(nest) <= MOST_PAIRS
+def is_matrix(nest: Nest, most: int) -> bool:
+    """Whether `nest`, which computes one node, can be a matrix product of at most so many sums."""
+    return matrix_sums(nest) is not None and accumulators(nest) <= most
 
 
 def accumulators(nest: Nest) -> float:
