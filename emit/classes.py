@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
-from aotato.frontend import expr as ex
+from aotato.emit.labels import skeleton
 from aotato.frontend import ir
-from aotato.frontend.text_expr import expr_text
-
-_INTEGER = re.compile(r"(?<![\w.\"])(?<!e-)-?\d+(?![\w.\"])")
 
 
 def classes(programs: ir.Programs) -> list[list[int]]:
@@ -18,15 +12,6 @@ def classes(programs: ir.Programs) -> list[list[int]]:
     for number, program in enumerate(programs.ranks):
         found.setdefault(_skeleton(program), []).append(number)
     return list(found.values())
-
-
-def alike(exprs: Iterable[ex.Expr]) -> bool:
-    """Whether expressions differ only in integers."""
-    return len({_text(expr) for expr in exprs}) < 2
-
-
-def _text(expr: ex.Expr) -> str:
-    return _INTEGER.sub("#", expr_text(expr))
 
 
 def _skeleton(program: ir.Program) -> object:
@@ -41,7 +26,7 @@ def _node(node: ir.Node) -> tuple[object, ...]:
         case ir.Input():
             what = (node.path,)
         case ir.Lambda():
-            what = (node.operands, node.stored, _text(node.expr))
+            what = (node.operands, node.stored, skeleton(node.expr))
         case ir.LoopyCall():
             what = (node.kernel, node.result, node.operands)
         case ir.Allreduce():

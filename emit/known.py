@@ -81,6 +81,20 @@ class Known:
     def _table(self, read: prim.Subscript) -> Array | None:
         return self.data(read.aggregate.name)
 
+    def narrowed(self, expr: ex.Expr) -> ex.Expr:
+        """`expr` without conversions that divisions do not need: compilers count in 32 bits where these do."""
+
+        def rule(part: ex.Expr) -> ex.Expr:
+            match part:
+                case prim.FloorDiv() | prim.Remainder() if isinstance(part.numerator, ex.Cast):
+                    body, number = part.numerator.body, part.denominator
+                    short = type(number) is int and 0 < number < 1 << 31
+                    if short and part.numerator.dtype == np.int64 and self.dtype(body) in (np.int32, np.int64):
+                        return type(part)(body, number)
+            return part
+
+        return ex.rewrite(expr, rule)
+
     def dtype(self, expr: ex.Expr) -> Any:
         """As `dtypes.weak_type_of`."""
         positions, names = numbered(expr)

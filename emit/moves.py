@@ -5,11 +5,11 @@ Expressions here read arrays by name, `Subscript(Variable("v3"), ...)`, so that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pymbolic.primitives as prim
 
-from aotato.emit.classes import alike
+from aotato.emit.labels import alike
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.dtypes import INT64
@@ -40,26 +40,38 @@ def numbered(expr: ex.Expr) -> tuple[ex.Expr, tuple[str, ...]]:
     return ex.rewrite(expr, rule), tuple(names)
 
 
+def same(exprs: Iterable[ex.Expr]) -> bool:
+    """Whether expressions that read by name differ only in integers and in what they read."""
+    return alike(numbered(expr)[0] for expr in exprs)
+
+
 def normal(exprs: Sequence[ex.Expr], shapes: Sequence[ir.Shape]) -> list[tuple[ex.Expr, tuple[str, ...]]]:
-    """One array's expressions on the ranks of a class, numbered, in normal form where that leaves them alike."""
+    """Expressions that read by name, numbered, in normal form where that leaves them alike."""
     plain = [numbered(expr) for expr in exprs]
-    found = [normalise(*one, shape) for one, shape in zip(plain, shapes, strict=True)]
-    operands = {names for _, names in found}
-    return found if len(operands) == 1 and alike(expr for expr, _ in found) else plain
+    # By numbers, so that names do not matter
+    numbers = [[f"x{number}" for number in range(len(names))] for _, names in plain]
+    found = [
+        normalise(expr, own, shape) for (expr, _), own, shape in zip(plain, numbers, shapes, strict=True)
+    ]
+    if len({order for _, order in found}) > 1 or not alike(expr for expr, _ in found):
+        return plain
+    return [
+        (expr, tuple(names[own.index(x)] for x in order))
+        for (expr, order), (_, names), own in zip(found, plain, numbers, strict=True)
+    ]
 
 
-def source(program: ir.Program, name: str) -> str | None:
-    """The array that `name` moves, where its readers may as well read that.
+def is_move(program: ir.Program, name: str) -> bool:
+    """Whether readers of `name` may as well read what it moves.
 
     Not where that is computed and larger: what is read at other indices may have to be stored, and a slice is less.
     """
     node = program.arrays[name]
     if not isinstance(node, ir.Lambda) or node.stored or not isinstance(node.expr, prim.Subscript):
-        return None
-    behind = node.operands[ex.operand_position(node.expr)]
-    origin = program.arrays[behind]
+        return False
+    origin = program.arrays[node.operands[ex.operand_position(node.expr)]]
     larger = isinstance(origin, ir.Lambda) and ir.size(origin.shape) > ir.size(node.shape)
-    return None if larger or origin.dtype != node.dtype else behind
+    return not larger and origin.dtype == node.dtype
 
 
 def through(program: ir.Program, read: prim.Subscript) -> prim.Subscript:

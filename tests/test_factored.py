@@ -120,7 +120,7 @@ def test_readers_share_a_partial_sum() -> None:
     assert lambdas(program) == [
         "ax_s0 = lambda float64[5,64] (d, x): sum((a0[_0, _r1] * a1[_1, _r1]) for _r1 in range(0, 6))",
         "ax = lambda float64[64,3] (a, ax_s0): sum((a0[_1, _r0] * a1[_r0, _0]) for _r0 in range(0, 5))",
-        "bx = lambda float64[64,3] (ax_s0, b): sum((a0[_r0, _0] * a1[_1, _r0]) for _r0 in range(0, 5))",
+        "bx = lambda float64[64,3] (b, ax_s0): sum((a0[_1, _r0] * a1[_r0, _0]) for _r0 in range(0, 5))",
     ]
 
 
@@ -160,7 +160,7 @@ def test_what_a_condition_guards_stays() -> None:
     ranks.output(0, "free", ranks.compute(0, (a, x), total, (E,), "float64", "free"))
     program, (found,) = ranks.programs().ranks[0], factored(ranks.programs()).ranks
     assert found.arrays["guarded"] == program.arrays["guarded"]
-    assert lambdas(found)[1].endswith("(a, x): (a0[()] * sum(a1[_0, _r0] for _r0 in range(0, 6)))")
+    assert lambdas(found)[1].endswith("(x, a): (sum(a0[_0, _r0] for _r0 in range(0, 6)) * a1[()])")
 
 
 def test_runs_of_tables_quotients_and_data() -> None:

@@ -107,8 +107,8 @@ def test_a_flat_gather_is_a_neighbour_and_an_order_of_its_nodes() -> None:
     assert lines(ranks.programs(), 1) == [
         "double = lambda float64[301,10] (x): (a0[_0, _1] * 2)",
         "taken_t0 = const uint16[301,4]",
-        "taken_t1 = const uint8[301,4]",
         "taken_t2 = const uint8[20,5]",
+        "taken_t1 = const uint8[301,4]",
         "taken = lambda float64[301,20] (double, taken_t0, taken_t2, taken_t1): "
         "a0[a1[_0, (_1 // 5)], a2[a3[_0, (_1 // 5)], (_1 % 5)]]",
     ]
@@ -116,11 +116,10 @@ def test_a_flat_gather_is_a_neighbour_and_an_order_of_its_nodes() -> None:
 
 def test_a_table_that_two_would_not_shorten_stays_one() -> None:
     ranks = Ranks(1)
-    flat_gather(ranks, 0, np.random.default_rng(0).integers(0, 7000, (700, 20)), 10)
+    flat_gather(ranks, 0, np.random.default_rng(0).integers(0, 300 * 70000, (300, 20)), 70000)
     assert lines(ranks.programs())[1:] == [
-        "taken_t0 = const uint16[700,20]",
-        "taken = lambda float64[700,20] (double, taken_t0): "
-        'a0[(cast("int64", a1[_0, _1]) // 10), (cast("int64", a1[_0, _1]) % 10)]',
+        "taken_t0 = const int32[300,20]",
+        "taken = lambda float64[300,20] (double, taken_t0): a0[(a1[_0, _1] // 70000), (a1[_0, _1] % 70000)]",
     ]
 
 
