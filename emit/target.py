@@ -38,6 +38,7 @@ TARGETS = {
         "gpu",
         "copied",
         128,
+        accumulators=1,  # more nodes a work-item take more registers than the loads they save are worth
         lockstep=True,
         reciprocals=True,
         matrices=True,
