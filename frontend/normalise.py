@@ -1,12 +1,15 @@
 """Write equal expressions alike: operations that change nothing are left out, commuting operands get one order.
 
-`x + 0`, `1 * x`, `i // 1` and `i % n` of an index below n become their operand; never `0 * x`, which may be NaN. Only
-the sign of a zero can change. The two operands of a sum or product commute exactly, so they take a fixed order; longer
-chains keep theirs, which rounding depends on.
+`x + 0`, `1 * x`, `i // 1` and `i % n` of an index expression below n become their operand, `i // n` of one becomes 0;
+never `0 * x`, which may be NaN. An index that can only be 0 is the own index of its axis, where that has one element,
+or the number. Only the sign of a zero can change. The two operands of a sum or product commute exactly, so they take a
+fixed order; longer chains keep theirs, which rounding depends on.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,15 +44,27 @@ def _numbered(node: ex.Expr, order: dict[str, int]) -> ex.Expr:
 
 def _simpler(node: ex.Expr, shape: Sequence[int]) -> ex.Expr:
     match node:
+        case prim.Subscript():
+            indices = enumerate(node.index_tuple)
+            return prim.Subscript(node.aggregate, tuple(_index(index, axis, shape) for axis, index in indices))
         case prim.Sum():
-            return _chain(node, 0)
+            kept = [child for child in node.children if _range(child, shape) != (0, 0)]
+            return _chain(node if len(kept) == len(node.children) else prim.Sum((*kept, 0)), 0)
         case prim.Product():
-            return _chain(node, 1)
+            return 0 if _range(node, shape) == (0, 0) else _chain(node, 1)
         case prim.FloorDiv() if _is(node.denominator, 1):
             return node.numerator
+        case prim.FloorDiv() if _below(node.numerator, node.denominator, shape):
+            return 0
         case prim.Remainder() if _below(node.numerator, node.denominator, shape):
             return node.numerator
     return node
+
+
+def _index(index: ex.Expr, axis: int, shape: Sequence[int]) -> ex.Expr:
+    if index == prim.Variable(f"_{axis}") or _range(index, shape) != (0, 0):
+        return index
+    return prim.Variable(f"_{axis}") if axis < len(shape) and shape[axis] == 1 else 0
 
 
 def _chain(node: prim.Sum | prim.Product, neutral: int) -> ex.Expr:
@@ -76,6 +91,30 @@ def _is(node: Any, value: int) -> bool:
 
 
 def _below(index: Any, extent: Any, shape: Sequence[int]) -> bool:
-    if not (isinstance(index, prim.Variable) and type(extent) is int and index.name[1:].isdigit()):
-        return False
-    return shape[int(index.name[1:])] <= extent
+    """Whether 0 <= index < extent everywhere."""
+    found = _range(index, shape)
+    return type(extent) is int and found is not None and found[0] >= 0 and found[1] < extent
+
+
+def _range(index: Any, shape: Sequence[int]) -> tuple[int, int] | None:
+    """The smallest and largest value of an expression of own indices and plain integers; None for any other."""
+    match index:
+        case prim.Variable() if index.name[1:].isdigit():
+            return 0, max(0, shape[int(index.name[1:])] - 1)
+        case int() if type(index) is int:
+            return index, index
+        case prim.Sum() | prim.Product():
+            parts = [_range(child, shape) for child in index.children]
+            known = [part for part in parts if part is not None]
+            if len(known) < len(parts):
+                return None
+            if isinstance(index, prim.Sum):
+                return sum(low for low, _ in known), sum(high for _, high in known)
+            ends = [math.prod(some) for some in itertools.product(*known)]
+            return min(ends), max(ends)
+        case prim.FloorDiv() | prim.Remainder() if type(index.denominator) is int and index.denominator > 0:
+            top, bottom = _range(index.numerator, shape), index.denominator
+            if isinstance(index, prim.Remainder):
+                return 0, bottom - 1
+            return None if top is None else (top[0] // bottom, top[1] // bottom)
+    return None

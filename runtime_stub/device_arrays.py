@@ -35,8 +35,23 @@ def split(context: Any, signature: Iterable[Wanted], given: Mapping[str, Any]) -
         if fits and value.flags.c_contiguous:
             device[name] = value
         else:
-            host[name] = value.get()
+            host[name] = on_host(value)
     return host, device
+
+
+def on_host(value: Any) -> np.ndarray[Any, Any]:
+    """All memory from the first element to the last, and the array in it: pyopencl fetches contiguous ones only."""
+    import pyopencl as cl
+
+    if not value.size:
+        return np.zeros(value.shape, value.dtype)
+    reach = [(extent - 1) * stride for extent, stride in zip(value.shape, value.strides, strict=True)]
+    before = -sum(step for step in reach if step < 0)
+    memory = np.empty(before + sum(step for step in reach if step > 0) + value.dtype.itemsize, np.uint8)
+    value.finish()
+    queue = value.queue or cl.CommandQueue(value.context)
+    cl.enqueue_copy(queue, memory, value.base_data, src_offset=value.offset - before)
+    return np.ndarray(value.shape, value.dtype, memory, before, value.strides)
 
 
 def copy(queue: Any, buffer: Any, value: Any) -> None:

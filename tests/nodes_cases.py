@@ -306,12 +306,20 @@ GROUPS: dict[str, tuple[Callable[[str], Cases], tuple[str, ...]]] = {
     "calls": (calls, (*INTEGERS, "float32", "float64", *COMPLEX)),
 }
 # Outputs that one pytato alone can make, and those for which one writes two nodes and the other one
-_OF_ONE = ("pt.logical_not", "pt.any", "pt.all", "Array.__getitem__", "broadcasting", "pt.reshape")
-ALIKE = {"unary": "float32", "binary": "int32", "reductions": "float64", "shapes": "int8", "lambdas": "float32"}
+_OF_ONE = ("pt.logical_not", "pt.any", "pt.all", "Array.__getitem__", "broadcasting")
+_TWO_NODES = ("pt.matmul", "Array.__matmul__")  # of vectors: main multiplies first
+ALIKE = {
+    **{"unary": "float32", "binary": "int32", "reductions": "float64", "shapes": "int8", "lambdas": "float32"},
+    **{"products": "float64"},
+}
 
 
 def alike(group: str) -> Cases:
     """What both pytatos must trace to one program."""
     cases = GROUPS[group][0](ALIKE[group])
-    cases.outputs = {path: x for path, x in cases.outputs.items() if not path.startswith(_OF_ONE)}
+    cases.outputs = {
+        path: x
+        for path, x in cases.outputs.items()
+        if not path.startswith(_OF_ONE) and not (path.startswith(_TWO_NODES) and not x.shape)
+    }
     return cases

@@ -20,6 +20,12 @@ from aotato.frontend.text_expr import expr_text, parse_expr
         ("a0[(_0 // 1)]", "a0[_0]"),
         ("a0[(_0 % 8)]", "a0[_0]"),
         ("a0[(_0 % 7)]", "a0[(_0 % 7)]"),
+        ("a0[((3 * _0) % 22)]", "a0[(3 * _0)]"),
+        ("a0[((3 * _0) % 21)]", "a0[((3 * _0) % 21)]"),
+        ("a0[(((3 * _0) + -1) % 22)]", "a0[((-1 + (3 * _0)) % 22)]"),
+        ("a0[(_0 // 8)]", "a0[0]"),
+        ("a0[((_0 % 4) // 4)]", "a0[0]"),
+        ("(a0[_0] // int64(8))", "(a0[_0] // int64(8))"),
         ("(a0[_0] * float64(0.0))", "(float64(0.0) * a0[_0])"),
     ],
 )
@@ -58,3 +64,10 @@ def test_negative_zero_counts_as_zero() -> None:
     expr, _ = normalise(parse_expr("(a0[_0] + float64(-0.0))"), ["v1"], (8,))
     assert expr_text(expr) == "a0[_0]"
     assert np.float64(-0.0) == 0
+
+
+def test_axes_of_one_element_count_nothing_in_sums_and_products() -> None:
+    expr, operands = normalise(parse_expr("a0[((((24 * _0) + _1) + _2) % 24), _0]"), ["v3"], (1, 24, 1))
+    assert (expr_text(expr), operands) == ("a0[_1, 0]", ("v3",))
+    same, _ = normalise(parse_expr("a0[0, _1, (_2 // 1)]"), ["v3"], (1, 24, 1))
+    assert expr_text(same) == "a0[_0, _1, _2]"

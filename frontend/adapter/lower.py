@@ -13,6 +13,7 @@ from pytato.array import DataWrapper, IndexLambda
 
 from aotato.frontend import expr as ex
 from aotato.frontend.adapter import compat
+from aotato.frontend.adapter.device_data import on_host
 
 PytatoArray = Any
 
@@ -196,7 +197,7 @@ class _Conversion:
             case prim.Subscript(), prim.Subscript() if lower.aggregate == upper.aggregate:
                 array = self.bindings[lower.aggregate.name]
                 if isinstance(array, DataWrapper) and array.ndim == 1 and upper.index == (lower.index[0] + 1,):
-                    return int(np.diff(np.asarray(array.data)).max(initial=0))
+                    return int(np.diff(on_host(array.data)).max(initial=0))
         raise UnsupportedNode(f"reduction over {name} has bounds that are not known at build time")
 
     def _nothing(self, op: str) -> ex.Expr:

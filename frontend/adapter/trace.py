@@ -15,6 +15,7 @@ from pytato.array import Array, DataWrapper, NamedArray, Placeholder, SizeParam
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.adapter import calls, loopy_calls
+from aotato.frontend.adapter.device_data import on_host
 from aotato.frontend.adapter.lower import UnsupportedNode, lower
 from aotato.frontend.adapter.nodes import (
     AllreduceNode,
@@ -288,8 +289,7 @@ class _Tracer:
         return self._add(wanted)
 
     def _constant(self, data: Any, dtype: Any) -> str:
-        host = data.get() if hasattr(data, "get") and hasattr(data, "queue") else data
-        array = np.array(host, dtype=dtype, order="C", copy=True)
+        array = np.array(on_host(data), dtype=dtype, order="C", copy=True)
         array.setflags(write=False)
         key = digest(array)
         self.constants[key] = array
