@@ -14,11 +14,12 @@ from dataclasses import replace
 
 import pymbolic.primitives as prim
 
-from aotato.emit import body
+from aotato.emit import body, small_matrices
 from aotato.emit.axes import lanes
 from aotato.emit.nest import LOCAL, Block, Kernel, Nest, array_of, inside, is_local
 from aotato.emit.phases import Phases, planned, sums_apart
-from aotato.emit.small_matrices import ROWS, as_matrix
+from aotato.emit.slots import ACROSS, COLUMNS, ROWS
+from aotato.emit.small_matrices import as_matrix
 from aotato.emit.steps import Steps, ordered, with_early_sums
 from aotato.emit.target import Target
 from aotato.emit.tiles import MATRIX, MOST_BESIDE, MOST_PAIRS, SINGLE, Tile, is_matrix, tile_of
@@ -40,7 +41,8 @@ def kernel(
     All roots have a batch axis, and every Lambda below them that is not in memory is read at its reader's element.
     """
     for staging in (True, False):
-        plan = _merged(planned(program, batch, roots, in_memory, staging))
+        layout = ROWS if target.lockstep else ACROSS
+        plan = _merged(planned(program, batch, roots, in_memory, staging, layout))
         for variant, matrices in _variants(plan, target):
             found = _mapped(variant, target, matrices)
             if found is not None:
@@ -53,9 +55,10 @@ def kernel(
 def _variants(plan: Phases, target: Target) -> Iterator[tuple[Phases, bool]]:
     """Ways to map the kernel, the best first: matrix products with all else, before all else, or none."""
     if target.matrices:
-        columns = replace(plan, columns=True)
+        columns = replace(plan, layout=COLUMNS)
         yield columns, True
-        yield sums_apart(columns), True
+        if target.sums_apart:
+            yield sums_apart(columns), True
     yield plan, False
 
 
@@ -79,6 +82,9 @@ def _merged(plan: Phases) -> Phases:
 def _mapped(plan: Phases, target: Target, matrices: bool) -> tuple[tuple[Nest, ...], Block] | None:
     """Nests, and how groups share them out; None if that is impossible."""
     steps = ordered(plan)
+    if plan.layout == ACROSS:
+        block = _across(steps, target)
+        return None if block is None else (tuple(_nest(plan, steps, i, SINGLE) for i in range(len(steps.steps))), block)
     tiles_ = _tiles(plan, steps, target, matrices)
     if matrices and not any(tile.matrix for tile in tiles_):
         return None
@@ -180,13 +186,22 @@ def _block(steps: Steps, tiles_: list[Tile], target: Target) -> Block | None:
     elements, work = steps.steps[-1].space[0], _work(steps, tiles_)
     most = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
     if any(tile.matrix for tile in tiles_):
-        size = min(most, target.matrix_lanes // work, target.elements) // ROWS * ROWS
+        size = min(most, target.matrix_lanes // work, target.elements) // small_matrices.ROWS * small_matrices.ROWS
         lanes_ = max(size * work, min(target.matrix_least, size * ir.size(steps.steps[-1].space[1:])))
-        return Block(elements, size, lanes_, steps.local, steps.kept) if size else None
+        return Block(elements, size, lanes_, steps.local, kept=steps.kept) if size else None
     if most < 1:
         return None
     size = _size(max(1, min(most, target.elements, target.lanes // work, elements)), work, target.width)
-    return Block(elements, size, max(1, min(size * work, target.lanes)), steps.local, steps.kept)
+    return Block(elements, size, max(1, min(size * work, target.lanes)), steps.local, kept=steps.kept)
+
+
+def _across(steps: Steps, target: Target) -> Block | None:
+    """A work-item an element."""
+    elements = steps.steps[-1].space[0]
+    most = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
+    size = min(most, target.elements, elements)
+    size -= size % target.width if size > target.width else 0
+    return Block(elements, size, size, steps.local, across=True) if size else None
 
 
 def _size(most: int, work: int, width: int) -> int:

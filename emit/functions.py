@@ -146,28 +146,6 @@ def power(dtype: np.dtype[Any], exponent: int) -> CFunction:
     return CFunction(name, (dtype.name,), dtype.name, _definition(name, c, c, "T a", body))
 
 
-def quotient(dtype: np.dtype[Any]) -> CFunction:
-    """a / b, bit for bit, by the reciprocal of b that quotients by the same b share once a compiler sees them.
-
-    Markstein's correction (IBM J. Res. Dev. 34, 1990): with r the reciprocal rounded to nearest and q = a r nearly the
-    quotient, q + r (a - b q) rounds to the quotient, if nothing overflows or loses bits at the lower end. Outside of a
-    safe range of exponents it is a division.
-    """
-    name, c = f"aot_quotient_{dtype.name}", CTYPES[dtype.name]
-    wide = dtype.itemsize == 8
-    low, high = (1023 - 400, 1023 + 400) if wide else (127 - 40, 127 + 40)
-    bits, shift = ("as_uint2({}).y", 20) if wide else ("as_uint({})", 23)
-
-    def safe(value: str) -> str:
-        return f"({bits.format(value)} & 0x7fffffff) - {low << shift}u < {(high - low) << shift}u"
-
-    body = (
-        f"T r = 1 / b, q = a * r, c = fma(fma(-b, q, a), r, q); if ({safe('b')}) {{ if ({safe('q')}) return c; "
-        "if (a == 0) return q; } return a / b;"
-    )
-    return CFunction(name, (dtype.name, dtype.name), dtype.name, _definition(name, c, c, "T a, T b", body))
-
-
 def complex_number(dtype: np.dtype[Any]) -> CFunction:
     """A complex number of its two parts."""
     name, result, definition = complex_functions.number(dtype)

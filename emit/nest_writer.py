@@ -18,6 +18,7 @@ from aotato.emit.scalars import Scalars
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
+MOST_UNROLLED = 1500  # terms of a nest that are written out for a work-item an element
 LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
 
 
@@ -208,6 +209,9 @@ class NestWriter:
             outside = ", ".join([*lane, *names[:depth]])
             bounds = f"0 <= {iname} and {most}{reached} < {extent}"
             self.out.loop_domains.append(f"[{outside}] -> {{ [{iname}] : {bounds} }}")
+            if self.out.block is not None and self.out.block.across and _terms(self.spec) <= MOST_UNROLLED:
+                # Compilers make vectors of work-items where these do not meet in loops
+                self.out.tags[iname] = "unr"
         outer = (*filter(None, (self.space.turn,)), *(i for parent in loop.parents for i in self.loops[parent]))
         self.loops[loop.name] = names
         if len(outer) + len(names) > 1:
@@ -334,3 +338,10 @@ def _late(nest: Nest) -> frozenset[str]:
         if not looped and statement.name not in needed:
             found.add(statement.name)
     return frozenset(found)
+
+
+def _terms(nest: Nest) -> int:
+    """Of all sums of an element of the nest."""
+    extents = {loop.name: loop.upper - loop.lower for loop in nest.loops}
+    sums = (statement for statement in nest.statements if isinstance(statement, Accumulate))
+    return sum(math.prod(extents[name] for name in (*one.loops, one.loop)) for one in sums)

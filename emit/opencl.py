@@ -41,7 +41,6 @@ def draft(
     mapping = mapped(kernel, target)
     index_dtype = _index_dtype(kernel, mapping, program, read_at)
     writer = _Writer(Arguments(program, read_at, write_at), mapping, index_dtype)
-    writer.reciprocals = target.reciprocals
     if kernel.block is not None:
         writer.begin_block(kernel.block, program)
     for nest in mapping.nests:
@@ -75,7 +74,6 @@ class _Writer:
         self.priorities: list[tuple[str, ...]] = []
         self.functions: dict[str, Any] = {}
         self.local_bytes = 0
-        self.reciprocals = False  # quotients by one value share its reciprocal
         self.complex = False
         self.nests = 0
         self.block: Block | None = None

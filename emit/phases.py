@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pymbolic.primitives as prim
 
+from aotato.emit import slots
 from aotato.emit.axes import is_local, lanes
 from aotato.emit.body import UNROLLED
 from aotato.frontend import expr as ex
@@ -50,11 +51,11 @@ class Phases:
     reads: Mapping[str, tuple[Read, ...]]  # of each of the closure
     crossing: frozenset[str]  # read at other nodes than the reader's own
     same: Mapping[str, str] = field(default_factory=dict)  # phases that hold what another one holds
-    columns: bool = False  # local memory is laid out for matrix products
+    layout: str = slots.ROWS  # of local memory
 
     def copied(self, reader: str, read: Read) -> bool:
         """Whether the read is of a copy in local memory; reads at the reader's own node need none."""
-        return read.operand in self.staged and _elsewhere(self.program, self.batch, reader, read)
+        return read.operand in self.staged and _elsewhere(self.program, self.batch, reader, read, self.layout)
 
     @property
     def local(self) -> frozenset[str]:
@@ -62,16 +63,23 @@ class Phases:
 
 
 def planned(
-    program: ir.Program, batch: Mapping[str, int], roots: tuple[str, ...], in_memory: frozenset[str], staging: bool
+    program: ir.Program,
+    batch: Mapping[str, int],
+    roots: tuple[str, ...],
+    in_memory: frozenset[str],
+    staging: bool,
+    layout: str = slots.ROWS,
 ) -> Phases:
     """`staging` allows copies of arrays that are in memory."""
     closure = ir.computed_below(program, roots, in_memory)
     found = {name: tuple(_reads(program.arrays[name])) for name in closure}
     crossing = frozenset(_crossing(program, batch, closure, found))
     phases, evaluations = _phases(program, batch, roots, closure, found, crossing)
-    staged = _staged(program, batch, found, evaluations) if staging else ()
-    level = _levels(program, batch, closure, found, phases, staged)
-    return Phases(program, batch, roots, closure, in_memory, phases, staged, level, found, crossing)
+    staged = _staged(program, batch, found, evaluations, layout) if staging else ()
+    level = _levels(program, batch, closure, found, phases, staged, layout)
+    return Phases(
+        program, batch, roots, closure, in_memory, phases, staged, level, found, crossing, layout=layout
+    )
 
 
 def _levels(
@@ -81,11 +89,12 @@ def _levels(
     reads: Mapping[str, tuple[Read, ...]],
     phases: frozenset[str],
     staged: tuple[str, ...],
+    layout: str,
 ) -> dict[str, int]:
     level: dict[str, int] = {}
     for name in closure:
         below = (level[r.operand] + (r.operand in phases) for r in reads[name] if r.operand in level)
-        copies = any(r.operand in staged and _elsewhere(program, batch, name, r) for r in reads[name])
+        copies = any(r.operand in staged and _elsewhere(program, batch, name, r, layout) for r in reads[name])
         level[name] = max(max(below, default=0), int(copies))
     return level
 
@@ -106,7 +115,7 @@ def sums_apart(plan: Phases) -> Phases:
         if name not in sums:
             cut |= {read.operand for read in plan.reads[name] if read.operand in sums}
     phases = plan.phases | cut
-    level = _levels(plan.program, plan.batch, plan.closure, plan.reads, phases, plan.staged)
+    level = _levels(plan.program, plan.batch, plan.closure, plan.reads, phases, plan.staged, plan.layout)
     return replace(plan, phases=phases, level=level)
 
 
@@ -232,25 +241,31 @@ def _staged(
     batch: Mapping[str, int],
     reads: Mapping[str, tuple[Read, ...]],
     evaluations: Mapping[str, int],
+    layout: str,
 ) -> tuple[str, ...]:
     """Arrays in memory that are read at the reader's own element, but at other nodes, often enough to copy them."""
     often: dict[str, int] = {}
     for reader, mine in reads.items():
         for read in mine:
-            if read.operand not in reads and _elsewhere(program, batch, reader, read):
+            if read.operand not in reads and _elsewhere(program, batch, reader, read, layout):
                 shared = _shared(program.arrays[reader].shape, batch[reader], read)
                 often[read.operand] = often.get(read.operand, 0) + evaluations[reader] * read.times // shared
-    return tuple(name for name, times in often.items() if _worth_staging(program, batch, name, times))
+    return tuple(name for name, times in often.items() if _worth_staging(program, batch, name, times, layout))
 
 
-def _elsewhere(program: ir.Program, batch: Mapping[str, int], reader: str, read: Read) -> bool:
-    """Whether the read is at the reader's element and at a node that is not the reader's own."""
+def _elsewhere(
+    program: ir.Program, batch: Mapping[str, int], reader: str, read: Read, layout: str
+) -> bool:
+    """Whether the read is at the reader's element and at a node that is not the reader's own.
+
+    Where a lane computes all nodes of an element, it reads numbers of the element again for every node.
+    """
     if reader not in batch or read.operand not in batch or not _own(read, batch, reader):
         return False
     across = lanes(program.arrays[read.operand].shape, batch[read.operand])
     own = tuple(prim.Variable(f"_{a}") for a in lanes(program.arrays[reader].shape, batch[reader]))
     found = tuple(read.indices[a] for a in across)
-    return found != own and any(not isinstance(index, int) for index in found)
+    return found != own and (layout == slots.ACROSS or any(not isinstance(index, int) for index in found))
 
 
 def _away(read: Read, batch: Mapping[str, int], reader: str) -> bool:
@@ -261,10 +276,11 @@ def _own(read: Read, batch: Mapping[str, int], reader: str) -> bool:
     return is_local(read.indices, batch[read.operand], batch[reader])
 
 
-def _worth_staging(program: ir.Program, batch: Mapping[str, int], name: str, times: int) -> bool:
+def _worth_staging(program: ir.Program, batch: Mapping[str, int], name: str, times: int, layout: str) -> bool:
     node = program.arrays[name]
     elements = max(1, node.shape[batch[name]])
     size = ir.size(node.shape)
     saved = (times - size) * LOAD - (times + size) * ACCESS
-    return saved > 0 and size >= FEWEST_STAGED * elements and ir.nbytes(node) // elements <= STAGED_BYTES
+    large = layout == slots.ACROSS or size >= FEWEST_STAGED * elements
+    return saved > 0 and large and node.dtype.kind == "f" and ir.nbytes(node) // elements <= STAGED_BYTES
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ class Scalars:
         self.nest, self.out, self.program = nest, out, program
         self.dtypes: dict[str, np.dtype[Any]] = {}  # of the nest's values
         self.indices: dict[str, ex.Expr] = {}  # loop index -> loopy's inames
-        self._denominators: Counter[ex.Expr] | None = None  # of the nest's quotients
         self.own: dict[int, tuple[str, str]] = {}  # axis -> (variable, instruction) of an own index
         self.indexing = False
         self.places: dict[int, tuple[ex.Expr, frozenset[str]]] = {}  # own indices that the nest has placed itself
@@ -193,15 +191,20 @@ class Scalars:
         return 0 if not terms else terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
 
     def local_cell(self, array: str, indices: tuple[ex.Expr, ...], after: set[str]) -> ex.Expr:
-        """An element of the group's own block in local memory: components, elements, lanes."""
-        local, shape = self.out.local[array], self.program.arrays[array].shape
+        """An element of the group's own block in local memory: components, elements, lanes; or elements last."""
+        local, shape, block = self.out.local[array], self.program.arrays[array].shape, self.out.block
         across = lanes(shape, local.axis)
         short = tuple(a for a in range(len(shape)) if a != local.axis and a not in across)
-        whole = (*(shape[a] for a in short), self.out.block.size * local.stride)
-        terms = self._terms(whole, (*(indices[a] for a in short), 0), after)
         element = self._own(IN_BLOCK, after)
-        terms.append(element if local.stride == 1 else prim.Product((local.stride, element)))
-        terms += self._terms(tuple(shape[a] for a in across), tuple(indices[a] for a in across), after)
+        if block.across:
+            axes = (*short, *across)
+            terms = self._terms((*(shape[a] for a in axes), block.size), (*(indices[a] for a in axes), 0), after)
+            terms.append(element)
+        else:
+            whole = (*(shape[a] for a in short), block.size * local.stride)
+            terms = self._terms(whole, (*(indices[a] for a in short), 0), after)
+            terms.append(element if local.stride == 1 else prim.Product((local.stride, element)))
+            terms += self._terms(tuple(shape[a] for a in across), tuple(indices[a] for a in across), after)
         flat = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
         return prim.Subscript(prim.Variable(f"s{local.slot}"), (flat,))
 
@@ -271,19 +274,7 @@ class Scalars:
             return self._chain(_INTEGERS[type(expr)], dtype, parts)
         if self._too_wide(expr, dtype):
             parts = (TypeCast(dtype, parts[0]), *parts[1:])
-        if isinstance(expr, prim.Quotient) and self._shares_reciprocal(expr, dtype):
-            return self.call(functions.quotient(dtype), *parts)
         return self._wrapped(ex.with_children(expr, parts), dtype)
-
-    def _shares_reciprocal(self, expr: prim.Quotient, dtype: np.dtype[Any]) -> bool:
-        """Whether several quotients of the nest have this denominator; a reciprocal is shared as it is."""
-        if not self.out.reciprocals or dtype.name not in ("float32", "float64") or not _is_node(expr.numerator):
-            return False
-        if self._denominators is None:
-            items = (*self.nest.spec.statements, *self.nest.spec.stores)
-            found = (node for item in items for node in ex.walk(item.expr) if isinstance(node, prim.Quotient))
-            self._denominators = Counter(node.denominator for node in found)
-        return self._denominators[expr.denominator] > 1
 
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         kept, exponent = self.value_dtype(dtype), expr.exponent
@@ -370,10 +361,6 @@ def _boolean(expr: ex.Expr, parts: tuple[ex.Expr, ...]) -> ex.Expr:
         case prim.BitwiseNot():
             return prim.LogicalNot(parts[0])
     raise AssertionError(f"{type(expr).__name__} is not defined for booleans")
-
-
-def _is_node(expr: ex.Expr) -> bool:
-    return isinstance(expr, prim.ExpressionNode)
 
 
 def _literal(value: Any) -> ex.Expr:

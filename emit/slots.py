@@ -11,6 +11,11 @@ from aotato.emit.axes import lanes
 from aotato.emit.nest import Local
 from aotato.frontend import ir
 
+# How elements lie in local memory, so that neighbouring lanes read different banks. Lanes in turn read the same place
+# of their elements: an odd stride from element to element. Matrix products read 4 places of 4 elements side by side,
+# in 8-byte numbers: half an odd multiple of 8. A lane an element reads a place of its own: all elements' side by side.
+ROWS, COLUMNS, ACROSS = "rows", "columns", "across"
+
 
 def kept_dtype(dtype: ir.DType) -> ir.DType:
     """The dtype that values have in registers and local memory."""
@@ -18,15 +23,15 @@ def kept_dtype(dtype: ir.DType) -> ir.DType:
 
 
 def slots(
-    program: ir.Program, batch: Mapping[str, int], lives: Mapping[str, tuple[int, int]], columns: bool
+    program: ir.Program, batch: Mapping[str, int], lives: Mapping[str, tuple[int, int]], layout: str
 ) -> tuple[Local, ...]:
     """`lives`: the nests between whose barriers an array is first written and last read. First fit, largest first.
 
-    `columns`: as matrix products read them.
+    `layout`: ROWS, COLUMNS or ACROSS.
     """
     taken: list[tuple[ir.DType, list[tuple[int, int]]]] = []
     found: dict[str, Local] = {}
-    for local in sorted((_local(program, batch, name, columns) for name in lives), key=_largest_first(program)):
+    for local in sorted((_local(program, batch, name, layout) for name in lives), key=_largest_first(program)):
         dtype, life = kept_dtype(program.arrays[local.array].dtype), lives[local.array]
         number = next((i for i, (kind, others) in enumerate(taken) if kind == dtype and _apart(life, others)), None)
         if number is None:
@@ -45,14 +50,10 @@ def _apart(life: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool:
     return all(life[0] > last or life[1] < first for first, last in others)
 
 
-def _local(program: ir.Program, batch: Mapping[str, int], name: str, columns: bool) -> Local:
-    """With a stride from element to element for which neighbouring lanes read different banks.
-
-    Lanes in turn read the same place of their elements: an odd stride. Matrix products read 4 places of 4 elements side
-    by side, in 8-byte numbers: half an odd multiple of 8.
-    """
+def _local(program: ir.Program, batch: Mapping[str, int], name: str, layout: str) -> Local:
     inner = ir.size(tuple(program.arrays[name].shape[a] for a in lanes(program.arrays[name].shape, batch[name])))
-    return Local(name, batch[name], 0, inner + (4 - inner) % 8 if columns else inner | 1)
+    stride = {ROWS: inner | 1, COLUMNS: inner + (4 - inner) % 8, ACROSS: inner}[layout]
+    return Local(name, batch[name], 0, stride)
 
 
 def bytes_of_element(program: ir.Program, local: Local) -> int:

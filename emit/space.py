@@ -43,16 +43,16 @@ def flat(nest: Nest, number: int, lanes: int) -> Space:
 
 
 def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
-    """Lanes compute the elements of the group's block in turns, in C order."""
+    """Lanes compute the elements of the group's block in turns, in C order; or each one's nodes in turns."""
     inner = nest.shape[1:]
     work = block.size * ir.size(inner)
     turn = f"i{number}"
+    if block.across:
+        domain = f"[g, l] -> {{ [{turn}] : 0 <= {turn} < {ir.size(inner)} }}"
+        nodes = tuple(_own(prim.Variable(turn), inner, axis) for axis in range(len(inner)))
+        return Space(frozenset({"g", "l", turn}), (domain,), None, turn, prim.Variable("l"), nodes, work)
     bounds = f"0 <= {turn} < {-(-work // lanes)}" + (f" and {lanes}*{turn} + l < {work}" if work % lanes else "")
     place = prim.Variable(turn) * lanes + prim.Variable("l")
-
-    def own(axis: int, extent: int) -> ex.Expr:
-        stride = ir.size(inner[axis + 1 :])
-        return prim.Remainder(_over(place, stride), extent)
 
     return Space(
         frozenset({"g", "l", turn}),
@@ -60,7 +60,7 @@ def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
         None,
         turn,
         _over(place, ir.size(inner)),
-        tuple(own(axis, extent) for axis, extent in enumerate(inner)),
+        tuple(prim.Remainder(_over(place, ir.size(inner[axis + 1 :])), extent) for axis, extent in enumerate(inner)),
         work,
     )
 
@@ -99,6 +99,12 @@ def _matrix(nest: Nest, number: int, lanes: int, block: Block, element: ex.Expr)
         (node,),
         busy,
     )
+
+
+def _own(number: ex.Expr, shape: ir.Shape, axis: int) -> ex.Expr:
+    """The index along an axis of element `number` of `shape` in C order."""
+    value = _over(number, ir.size(shape[axis + 1 :]))
+    return prim.Remainder(value, shape[axis]) if axis else value
 
 
 def _over(place: ex.Expr, stride: int) -> ex.Expr:

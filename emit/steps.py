@@ -140,5 +140,5 @@ def _local(plan: Phases, steps: Sequence[Step], reads: Sequence[frozenset[str]])
         for name in reads[number]:
             lives[name] = (lives[name][0], number)
         lives |= {name: (number, number) for name in step.names if name in plan.local}
-    return slots.slots(plan.program, plan.batch, lives, plan.columns)
+    return slots.slots(plan.program, plan.batch, lives, plan.layout)
 

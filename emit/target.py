@@ -15,14 +15,14 @@ class Target:
     group_size: int  # work-items of a group
     lockstep: bool  # work-items of a group run side by side; else one after another, as a loop
     side: int = 16  # work-items of a group along rows, and along columns, of a matrix product in lockstep
-    lanes: int = 160  # work-items of a group over a block of elements, at most
+    lanes: int = 96  # work-items of a group over a block of elements, at most
     elements: int = 32  # of such a block, at most
     width: int = 32  # of these, so many run in lockstep
-    accumulators: int = 64  # 8-byte numbers that a work-item sums up side by side
-    reciprocals: bool = False  # dividing costs much more than a fused multiplication and addition
+    accumulators: int = 16  # 8-byte numbers that a work-item sums up side by side
     matrices: bool = False  # products of small matrices go to units for them, where sums may be contracted
     matrix_lanes: int = 128  # work-items of a group then, at most
     matrix_least: int = 0  # and at least, where other nests have so much to do
+    sums_apart: bool = False  # products that leave no registers for what is made of them go through local memory
     hidden_bytes: int = 1 << 19  # written by a launch that runs while messages travel, to be worth one more launch
     alignment: int = 4096  # of arena slots; the device's own base alignment must divide it
     local_bytes: int = 32768
@@ -30,7 +30,8 @@ class Target:
     largest_allocation: int = 1 << 28
 
     def facts(self) -> dict[str, Any]:
-        return asdict(self) | {"group_size": max(self.group_size, self.lanes, self.lockstep * self.side**2)}
+        largest = max(self.group_size, self.lanes, self.matrices * self.matrix_lanes, self.lockstep * self.side**2)
+        return asdict(self) | {"group_size": largest}
 
 
 TARGETS = {
@@ -40,13 +41,12 @@ TARGETS = {
         128,
         accumulators=1,  # more nodes a work-item take more registers than the loads they save are worth
         lockstep=True,
-        reciprocals=True,
         matrices=True,
         hidden_bytes=1 << 24,
         local_bytes=49152,
         largest_allocation=1 << 30,
     ),
-    "cpu": Target("cpu", "mapped", 128, lockstep=False),
+    "cpu": Target("cpu", "mapped", 128, lockstep=False, elements=16, width=8, local_bytes=65536),
 }
 
 

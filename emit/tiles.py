@@ -13,6 +13,7 @@ from aotato.emit.nest import Accumulate, Nest
 from aotato.emit.small_matrices import lanes_each, matrix_sums
 from aotato.frontend import ir
 
+MOST_NODES = 4  # of a work-item: with more, few work-items are left to hide the latency of memory
 FEWEST_TERMS = 8  # of all reductions of a node together; with fewer, the loads and stores of the node weigh more
 
 
@@ -49,7 +50,7 @@ def tile_of(nest: Nest, registers: int) -> Tile:
         return SINGLE
     # The first axis behind the elements that divides, so that neighbours along the last stay neighbours
     for axis in range(1, len(nest.shape)):
-        counts = _divisors(nest.shape[axis], int(registers / own))
+        counts = _divisors(nest.shape[axis], min(MOST_NODES, int(registers / own)))
         if counts:
             return Tile(axis, counts[-1], nest.shape[axis] // counts[-1])
     return SINGLE
