@@ -82,13 +82,30 @@ def rows() -> dict[str, set[str]]:
     return found
 
 
-def differences() -> dict[tuple[str, str, str], set[str]]:
-    """(row, numpy's dtype, pytato's) -> dtypes of the operands."""
-    found: dict[tuple[str, str, str], set[str]] = {}
+Differences = dict[tuple[str, str, str], set[str]]  # (row, numpy's dtype, pytato's) -> dtypes of the operands
+
+
+def differences() -> dict[str, Differences]:
+    """By pytato: of 2021.2, which is installed, and of main as `programs/write.py` found them."""
+    kept = json.loads((PROGRAMS / "declared.json").read_text())
+    main = {(row, numpy, declared): set(dtypes) for row, numpy, declared, dtypes in kept}
+    for key, dtypes in _in_programs().items():
+        main.setdefault(key, set()).update(dtypes)
+    return {"2021.2": in_groups(), "main": main}
+
+
+def in_groups() -> Differences:
+    """Of the installed pytato."""
+    found: Differences = {}
     for make, dtypes in GROUPS.values():
         for dtype in dtypes:
             for (row, _), (numpy, declared) in make(dtype).declared.items():
-                found.setdefault((row, numpy, declared), set()).add(dtype)
+                found.setdefault((row, numpy, _shown(declared, dtype)), set()).add(dtype)
+    return found
+
+
+def _in_programs() -> Differences:
+    found: Differences = {}
     for name, case in CASES.items():
         program = text_of(name)
         declared_as = {output.path: program.arrays[output.array].dtype.name for output in program.outputs}
@@ -96,8 +113,12 @@ def differences() -> dict[tuple[str, str, str], set[str]]:
             for (row, what), x in case.expected(dtype).items():
                 numpy, declared = np.asarray(x).dtype.name, declared_as[path(row, dtype, what)]
                 if numpy != declared:
-                    found.setdefault((row, numpy, declared), set()).add(dtype)
+                    found.setdefault((row, numpy, _shown(declared, dtype)), set()).add(dtype)
     return found
+
+
+def _shown(declared: str, dtype: str) -> str:
+    return "the operand's" if declared == dtype else declared
 
 
 def constants() -> dict[str, np.ndarray]:
@@ -149,13 +170,16 @@ def text() -> str:
             for row in sorted(found, key=str.lower)
         ),
     ]
+    known = differences()
+    keys = sorted(key for key in set().union(*known.values())
+                  if not key[0].startswith(("converted", "prim.", "index", "read")))
     differ = [
-        "| node or function | of | numpy gives | pytato declares |",
-        "|---|---|---|---|",
+        f"| node or function | numpy gives | pytato declares | {' | '.join(f'of, in {which}' for which in known)} |",
+        f"|---|---|---|{'---|' * len(known)}",
         *(
-            f"| `{row}` | {', '.join(d for d in DTYPES if d in of)} | {numpy} | {declared} |"
-            for (row, numpy, declared), of in sorted(differences().items())
-            if not row.startswith(("converted", "prim.", "index", "read"))
+            f"| `{key[0]}` | {key[1]} | {key[2]} | "
+            f"{' | '.join(', '.join(short[d] for d in DTYPES if d in some.get(key, ())) for some in known.values())} |"
+            for key in keys
         ),
     ]
     made = [f"- `{name}`: {row}" for name, row in sorted(MADE_BY.items())]

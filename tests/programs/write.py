@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from cases import CASES, Case  # noqa: E402
 
 from nodes_cases import ALIKE, alike  # noqa: E402
-from nodes_table import public  # noqa: E402
+from nodes_table import in_groups, public  # noqa: E402
 
 
 def program(case: Case) -> Any:
@@ -39,6 +39,8 @@ def main() -> None:
             constants[digest] = [np.asarray(array).dtype.name, list(array.shape), values]
     for group in ALIKE:
         (HERE / f"alike_{group}.txt").write_text(dumps(alike(group).traced().programs.ranks[0]))
+    declared = [[*key, sorted(dtypes)] for key, dtypes in sorted(in_groups().items())]
+    (HERE / "declared.json").write_text("[\n" + ",\n".join(map(json.dumps, declared)) + "\n]\n")
     (HERE / "names.json").write_text(json.dumps(public(), indent=1) + "\n")
     lines = (f"{json.dumps(key)}: {json.dumps(constants[key])}" for key in sorted(constants))
     (HERE / "constants.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
