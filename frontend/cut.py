@@ -30,8 +30,8 @@ def cut(
 
     Paths follow `readers`, which maps an array to the arrays computed from it. A costly or needed array may itself be
     in the cut. Of all cuts with the fewest bytes, then the fewest arrays without a hint, then the fewest arrays, the
-    one nearest to the costly arrays is taken, or if `late` to the needed ones. Minimum cuts form a lattice, so there is exactly one, and it depends
-    neither on names nor on any order.
+    one nearest to the costly arrays is taken, or if `late` to the needed ones. Minimum cuts form a lattice, so there
+    is exactly one, and it depends neither on names nor on any order.
     """
     # What is both costly and needed is in every cut, and no path needs to be looked at beyond it
     forced = set(costly).intersection(needed)
@@ -43,7 +43,8 @@ def cut(
                 below[reader].append(name)
     sources, sinks = ([name for name in names if name not in forced] for names in (costly, needed))
     between = _reached(sources, above) & _reached(sinks, below)
-    chosen = forced | _cheapest({name: weights[name] for name in weights if name in between}, above, sources, sinks, late)
+    weighed = {name: weights[name] for name in weights if name in between}
+    chosen = forced | _cheapest(weighed, above, sources, sinks, late)
     return tuple(name for name in weights if name in chosen)
 
 
