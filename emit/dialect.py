@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import cgen
 import islpy as isl
 import loopy as lp
 import numpy as np
@@ -47,12 +48,19 @@ def _negated(expr: Any) -> Any:
     return None
 
 
-class _Builder(OpenCLCASTBuilder):
+class _Hints:
+    """How often a loop is to be unrolled, in the words that compilers of OpenCL C 1.2 know, too."""
+
+    def emit_unroll_hint(self, value: int) -> Any:
+        return cgen.Pragma(f"unroll {value}")
+
+
+class _Builder(_Hints, OpenCLCASTBuilder):
     def get_c_expression_to_code_mapper(self) -> _Ordered:
         return _Ordered()
 
 
-class _ComplexBuilder(PyOpenCLCASTBuilder):
+class _ComplexBuilder(_Hints, PyOpenCLCASTBuilder):
     def get_c_expression_to_code_mapper(self) -> _Ordered:
         return _Ordered()
 
