@@ -10,9 +10,9 @@ from loopy.symbolic import TypeCast
 
 from aotato.emit import approximations, complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
-from aotato.emit.body import elements, explicit_dtype
 from aotato.emit.nest import Block, array_of, is_local
 from aotato.emit.slots import kept_dtype
+from aotato.emit.values import elements, explicit_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
