@@ -10,7 +10,7 @@ import pytato as pt
 import pytest
 
 import aotato
-from aotato.emit import axes
+from aotato.emit import axes, nest_writer
 from aotato.emit.small_matrices import FEWEST_ROWS
 from aotato.frontend import array_input, interpret, take
 from aotato.frontend.adapter.trace import trace
@@ -67,18 +67,35 @@ def any_extent(monkeypatch: pytest.MonkeyPatch) -> None:
     (17, 4, 6, "complex128"),
 ])
 def test_odd_sizes(elements: int, nodes: int, faces: int, dtype: str, any_extent: None, tmp_path: Path) -> None:
+    matrices = nodes >= FEWEST_ROWS and dtype == "float64"
+    path = compare(elements, nodes, faces, dtype, matrices, tmp_path / "odd.h5")
+    if elements > 1 < nodes:
+        check_blocks(path, matrices)
+
+
+def test_sums_too_long_to_be_written_out(
+    any_extent: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nest_writer, "MOST_UNROLLED", 100)
+    path = compare(5, 67, 9, "float64", False, tmp_path / "long.h5")
+    with Bundle.open(path) as bundle:
+        (launch,) = bundle.schedule("step", "cpu", 0).launches
+        source = bundle.kernel(launch.kernel)
+    assert launch.local_size == (1,) and "for (long n" in source
+
+
+def compare(elements: int, nodes: int, faces: int, dtype: str, contract: bool, path: Path) -> Path:
+    """Both mappings with the interpreter."""
     outputs = scheme(elements, nodes, faces, dtype)
     inputs = {name: drawn((elements, nodes), dtype, seed) for seed, name in enumerate("uw", 3)}
     (expected,) = interpret.run(trace("step", 1, lambda rank: outputs).programs, [inputs])
-    matrices = nodes >= FEWEST_ROWS and dtype == "float64"
-    path = aotato.build(outputs, targets=",".join(MAPPINGS), contract=matrices, path=tmp_path / "odd.h5")
+    aotato.build(outputs, targets=",".join(MAPPINGS), contract=contract, path=path)
     for name in MAPPINGS:
         with aotato.load(path, target=name) as program:
             for output, found in program(**inputs).items():
                 interpret.assert_agrees(output, expected[output], found)
                 assert found.shape == (elements, nodes)
-    if elements > 1 < nodes:
-        check_blocks(path, matrices)
+    return path
 
 
 def check_blocks(path: Path, matrices: bool) -> None:
