@@ -30,7 +30,7 @@ class Target:
     alignment: int = 4096  # of arena slots; the device's own base alignment must divide it
     local_bytes: int = 32768
     parameter_bytes: int = 1024
-    largest_allocation: int = 1 << 28
+    largest_allocation: int = 1 << 34  # a bundle says what it needs of this
 
     def facts(self) -> dict[str, Any]:
         largest = max(self.group_size, self.lanes, self.matrices * self.matrix_lanes, self.lockstep * self.side**2)
@@ -47,9 +47,8 @@ TARGETS = {
         matrices=True,
         hidden_bytes=1 << 24,
         local_bytes=49152,
-        largest_allocation=1 << 30,
     ),
-    "cpu": Target("cpu", "mapped", 128, lockstep=False, elements=16),
+    "cpu": Target("cpu", "mapped", 128, lockstep=False, elements=16, local_bytes=65536),
 }
 
 
