@@ -282,5 +282,6 @@ def _worth_staging(program: ir.Program, batch: Mapping[str, int], name: str, tim
     size = ir.size(node.shape)
     saved = (times - size) * LOAD - (times + size) * ACCESS
     large = layout == slots.ACROSS or size >= FEWEST_STAGED * elements
-    return saved > 0 and large and node.dtype.kind == "f" and ir.nbytes(node) // elements <= STAGED_BYTES
+    kinds = "fiu" if layout == slots.ACROSS else "f"
+    return saved > 0 and large and node.dtype.kind in kinds and ir.nbytes(node) // elements <= STAGED_BYTES
 
