@@ -119,7 +119,12 @@ def _call(call: Call, paths: Paths) -> data.Call:
 
 def _every(plan: Plan, every: Every, paths: Paths) -> data.Every:
     updates = _updates(plan, every.update)
-    return data.Every(every.entry, every.interval, every.before, _settings(every, paths), updates)
+    for text, words in every.check.items():
+        if not isinstance(text, str) or not isinstance(words, str):
+            raise AppError(f"a check after entry {every.entry!r} is {text!r}: {words!r}; expected a host expression "
+                           "and what to say where it does not hold, both texts")
+    checks = tuple(data.Check(text, words) for text, words in every.check.items())
+    return data.Every(every.entry, every.interval, every.before, _settings(every, paths), updates, checks)
 
 
 def _settings(call: Call | Every, paths: Paths) -> tuple[data.Setting, ...]:

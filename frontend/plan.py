@@ -41,8 +41,9 @@ class Call:
 class Every:
     """A call in one step out of `interval`: after the steps whose number it divides or, with `before`, before them.
 
-    Steps are counted from 0, so a `before` call comes before the first step. `update` follows the call. The loader's
-    `--every ENTRY=K` replaces the interval.
+    Steps are counted from 0, so a `before` call comes before the first step. `update` follows the call. `check` comes
+    last: host expressions that must hold, each with what to say where it does not, which ends the run as failed. The
+    loader's `--every ENTRY=K` replaces the interval.
     """
 
     entry: str
@@ -50,6 +51,7 @@ class Every:
     before: bool = False
     set: Mapping[str, Number | str] = field(default_factory=dict)
     update: Mapping[str, str] = field(default_factory=dict)
+    check: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

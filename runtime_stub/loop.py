@@ -15,7 +15,7 @@ from aotato.runtime_stub import output, plan, plan_data, values, vtkhdf
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.output import About
-from aotato.runtime_stub.plan import NotReached, Runner
+from aotato.runtime_stub.plan import Runner, Stopped
 from aotato.runtime_stub.program import Program
 from aotato.runtime_stub.values import Array, Wanted
 
@@ -147,7 +147,7 @@ def run(program: Program, order: Order, chosen: Namespace, digest: str) -> Done:
     try:
         runner.run(order.steps, order.until, order.scalars, order.every, observed if world.rank == 0 else None,
                    on_step if watched else None)
-    except NotReached as refusal:
+    except Stopped as refusal:
         error = refusal
     program.queue.finish()
     seconds = time.monotonic() - begin
