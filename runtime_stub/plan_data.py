@@ -70,6 +70,7 @@ class Every:
     set: tuple[Setting, ...] = ()
     update: tuple[Update, ...] = ()
     check: tuple[Check, ...] = ()
+    show: tuple[str, ...] = ()  # reduced values that are printed; (): all
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ def from_json(data: Mapping[str, Any]) -> Plan:
 
     def many(cls: Any, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
         nested = {"set": Setting, "update": Update, "check": Check}
-        return tuple(cls(**{k: many(nested[k], v) if k in nested else v for k, v in row.items()}) for row in rows)
+        return tuple(cls(**{k: many(nested[k], v) if k in nested else tuple(v) if k == "show" else v
+                            for k, v in row.items()}) for row in rows)
 
     kinds = {"step": Call, "init": Call, "carry": Carry, "scalars": Scalar, "update": Update, "every": Every,
              "free": FreeInput, "draw": Call}

@@ -112,6 +112,8 @@ def test_a_flow_that_blows_up_ends_as_a_failure_on_all_ranks(folder, results):
     done = mpi.mpiexec(2, ["-m", "aotato.runtime_stub.run", folder / "tgv_2.h5", "--set", "dt=4", "--set", "end=1e6",
                            "--every", "observe=4", "--output", out], env=cns.CROWDED)
     assert done.returncode == 1
+    table = [line for line in done.stdout.splitlines() if line.startswith("observe ")]
+    assert table[0].split()[:4] == ["observe", "step", "t", "energy"] and max(map(len, table)) <= 120
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("aotato: ")]
     assert re.fullmatch(r"aotato: after (4|8) steps \(t = \d+\) the flow is no longer finite .*: bad is \d+, where "
                         r"'bad == 0' should hold; 'q' holds \d+ values that are not finite, the first on rank \d at "

@@ -66,7 +66,8 @@ GOOD = Plan(
     carry={"q_new": "q", "u_new": "u", "v_new": "v"},
     scalars=(Scalar("t", 0, unit="s"), Scalar("dt", 0.1), Scalar("cfl", 0.5)),
     update={"t": "t + dt"},
-    every=(Every("observe", 10), Every("timestep", 5, before=True, update={"dt": "cfl*dt_max"})),
+    every=(Every("observe", 10, check={"mass >= 0": "less than nothing is left"}, show=("mass",)),
+           Every("timestep", 5, before=True, update={"dt": "cfl*dt_max"})),
     until="rs <= 1e-20*rs0",
     at_most=500,
 )
@@ -115,6 +116,8 @@ WRONG = [
      {"scalars": (*GOOD.scalars, Scalar("v", 0)), "carry": {"q_new": "q"}}),
     ("a check after entry 'observe', 'mas > 0', reads 'mas', which does not exist; did you mean 'mass'",
      {"every": (Every("observe", 2, check={"mas > 0": "empty"}), GOOD.every[1])}),
+    ("shows, of entry 'observe', reduced value 'mas', which does not exist; did you mean 'mass'",
+     {"every": (Every("observe", 2, show=("mas",)), GOOD.every[1])}),
     ("a check after entry 'observe' is 'mass > 0': 3; expected a host expression",
      {"every": (Every("observe", 2, check={"mass > 0": 3}), GOOD.every[1])}),
     ("updates scalar 'dtt', which does not exist; did you mean 'dt'", {"update": {"dtt": "1"}}),

@@ -133,7 +133,9 @@ def plan(opt: Any) -> Plan:
         every=(
             *([] if opt.dt else [Every("timestep", opt.dt_every, before=True, update={"dt": "cfl * longest"},
                                        check={"longest > 0": UNSTABLE})]),
-            Every("observe", opt.observe_every, set={"t": "t"}, check={"bad == 0": UNSTABLE}),
+            Every("observe", opt.observe_every, set={"t": "t"}, check={"bad == 0": UNSTABLE},
+                  show=("energy", "kinetic", "enstrophy", *(["error2"] if settings.case.exact else ["mass"]),
+                        "rho.min", "p.min", "bad")),
         ),
         until="not t < end * (1 - 1e-12)",  # also where the time is no number any more
         at_most=10**9,
