@@ -22,6 +22,7 @@ from aotato.emit.nest import LOCAL, Block, Kernel, Nest, array_of, inside, is_lo
 from aotato.emit.phases import Phases, planned, sums_apart
 from aotato.emit.slots import ACROSS, COLUMNS, ROWS
 from aotato.emit.small_matrices import as_matrix
+from aotato.emit.statements import arrays_read
 from aotato.emit.steps import Steps, ordered, with_early_sums
 from aotato.emit.target import Target
 from aotato.emit.tiles import MATRIX, MOST_BESIDE, MOST_PAIRS, SINGLE, Tile, is_matrix, tile_of
@@ -49,7 +50,7 @@ def kernel(
             found = _mapped(variant, target, matrices)
             if found is not None:
                 nests, block = found
-                reads = dict.fromkeys(r for nest in nests for r in body.arrays_read(nest))
+                reads = dict.fromkeys(r for nest in nests for r in arrays_read(nest))
                 return Kernel(name, part, nests, tuple(reads), roots, block)
     return None
 

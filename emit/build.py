@@ -110,8 +110,9 @@ def assemble(
     if algebra == "fast":
         traced = {name: dataclasses.replace(t, programs=fast(t.programs)) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
+    mapped = [dataclasses.replace(t, approximate=algebra == "fast" and t.lockstep) for t in targets]
     entries = {
-        name: _entry(name, docs.get(name, ""), t, targets, contract, overlap, fuse, say, on_device, carries[name])
+        name: _entry(name, docs.get(name, ""), t, mapped, contract, overlap, fuse, say, on_device, carries[name])
         for name, t in traced.items()
     }
     ranks = next(iter(traced.values())).programs.size

@@ -19,6 +19,7 @@ from aotato.emit.draft import POINTER
 from aotato.emit.groups import large
 from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Accumulate, Call, Kernel, Nest
+from aotato.emit.statements import arrays_read
 from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -379,7 +380,7 @@ def _kernels_of(
             f"{program.entry}_{part}_{label}",
             part,
             tuple(nests),
-            tuple(dict.fromkeys(name for nest in nests for name in body.arrays_read(nest))),
+            tuple(dict.fromkeys(name for nest in nests for name in arrays_read(nest))),
             tuple(store.array for nest in nests for store in nest.stores),
         )
         for nests in (*([together] if together else []), *alone)

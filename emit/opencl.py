@@ -41,7 +41,7 @@ def draft(
     """What loopy will write `kernel` from; `read_at` and `write_at` say where arrays lie in memory."""
     mapping = mapped(kernel, target)
     index_dtype = _index_dtype(kernel, mapping, program, read_at)
-    writer = _Writer(Arguments(program, read_at, write_at), mapping, index_dtype)
+    writer = _Writer(Arguments(program, read_at, write_at), mapping, index_dtype, target)
     if kernel.block is not None:
         writer.begin_block(kernel.block, program)
     for nest in mapping.nests:
@@ -67,8 +67,8 @@ def _index_dtype(
 class _Writer:
     """Collects what loopy's kernel is made of."""
 
-    def __init__(self, arguments: Arguments, mapping: Mapping, index_dtype: Any) -> None:
-        self.arguments, self.mapping, self.index_dtype = arguments, mapping, index_dtype
+    def __init__(self, arguments: Arguments, mapping: Mapping, index_dtype: Any, target: Target) -> None:
+        self.arguments, self.mapping, self.index_dtype, self.target = arguments, mapping, index_dtype, target
         bounds = {"g": mapping.groups, **mapping.lanes}
         space = " and ".join(f"0 <= {name} < {size}" for name, size in bounds.items())
         self.domains = [f"{{ [{', '.join(bounds)}] : {space} }}"]

@@ -15,7 +15,7 @@ import pymbolic.primitives as prim
 
 from aotato.emit import slots
 from aotato.emit.axes import is_local, lanes
-from aotato.emit.body import UNROLLED
+from aotato.emit.values import UNROLLED
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 

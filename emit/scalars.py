@@ -8,11 +8,11 @@ import numpy as np
 import pymbolic.primitives as prim
 from loopy.symbolic import TypeCast
 
-from aotato.emit import complex_functions, functions, linear, ranges
+from aotato.emit import approximations, complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
-from aotato.emit.body import elements, explicit_dtype
 from aotato.emit.nest import Block, array_of, is_local
 from aotato.emit.slots import kept_dtype
+from aotato.emit.values import elements, explicit_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -233,6 +233,8 @@ class Scalars:
         arguments = [self._value(parameter, after) for parameter in expr.parameters]
         dtype = self.dtype(expr.parameters[0])
         kept = self.value_dtype(dtype)
+        if name == "sqrt" and self._approximate(dtype):
+            return self.call(approximations.root(), *arguments)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
         result = self.call(function, *arguments)
         return result if name == "isnan" else self._wrapped(result, dtype)
@@ -263,6 +265,8 @@ class Scalars:
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
             return self._power(expr, dtype, parts)
+        if isinstance(expr, prim.Quotient) and self._approximate(dtype) and ex.is_one(expr.numerator):
+            return self.call(approximations.reciprocal(), parts[1])
         if isinstance(expr, prim.Comparison) and self.dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]
             return self.call(functions.binary(name, self.dtype(expr.left)), *parts)
@@ -277,6 +281,9 @@ class Scalars:
         if self._too_wide(expr, dtype):
             parts = (TypeCast(dtype, parts[0]), *parts[1:])
         return self._wrapped(ex.with_children(expr, parts), dtype)
+
+    def _approximate(self, dtype: np.dtype[Any]) -> bool:
+        return bool(self.out.target.approximate) and approximations.applies(dtype)
 
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         kept, exponent = self.value_dtype(dtype), expr.exponent

@@ -26,6 +26,7 @@ class Target:
     matrix_lanes: int = 128  # work-items of a group then, at most
     matrix_least: int = 0  # and at least, where other nests have so much to do
     sums_apart: bool = False  # products that leave no registers for what is made of them go through local memory
+    approximate: bool = False  # reciprocals and roots may start from the device's approximation
     hidden_bytes: int = 1 << 19  # written by a launch that runs while messages travel, to be worth one more launch
     alignment: int = 4096  # of arena slots; the device's own base alignment must divide it
     local_bytes: int = 32768
