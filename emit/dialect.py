@@ -55,8 +55,8 @@ _ELEMENTS = re.compile(r"e\d+")  # inames of loops over the elements of a block:
 _VECTORS = cgen.Pragma("clang loop vectorize(assume_safety) interleave(disable)")
 
 
-class _Loops:
-    """Loops over elements, which compilers turn into vectors once they are told that they may; how often to unroll."""
+class _Hints:
+    """Which loops compilers turn into vectors, once told that they may, and how often others are to be unrolled."""
 
     def emit_sequential_loop(
         self, codegen_state: Any, iname: str, iname_dtype: Any, lbound: Any, ubound: Any, inner: Any, hints: Any
@@ -67,16 +67,16 @@ class _Loops:
         )
 
     def emit_unroll_hint(self, value: int) -> Any:
-        """In the words that compilers of OpenCL C 1.2 know, too."""
+        """In words that compilers of OpenCL C 1.2 know, too."""
         return cgen.Pragma(f"unroll {value}")
 
 
-class _Builder(_Loops, OpenCLCASTBuilder):
+class _Builder(_Hints, OpenCLCASTBuilder):
     def get_c_expression_to_code_mapper(self) -> _Ordered:
         return _Ordered()
 
 
-class _ComplexBuilder(_Loops, PyOpenCLCASTBuilder):
+class _ComplexBuilder(_Hints, PyOpenCLCASTBuilder):
     def get_c_expression_to_code_mapper(self) -> _Ordered:
         return _Ordered()
 
