@@ -36,7 +36,7 @@ from aotato.runtime_stub import format as fmt
 from aotato.runtime_stub import plan_data
 from aotato.runtime_stub.simulate import prove
 
-DEFAULT_TARGETS = "cpu,gpu"
+DEFAULT_TARGETS = "gpu,cpu"
 SELFTEST_ELEMENTS = 1 << 18  # of all inputs and outputs of a rank; a larger entry carries no self-test
 DEEPEST_EXPRESSION = 20000  # Python frames: expressions are walked recursively
 

@@ -10,9 +10,9 @@ from loopy.symbolic import TypeCast
 
 from aotato.emit import approximations, complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
-from aotato.emit.body import elements, explicit_dtype
 from aotato.emit.nest import Block, array_of, is_local
 from aotato.emit.slots import kept_dtype
+from aotato.emit.values import elements, explicit_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -133,6 +133,8 @@ class Scalars:
             return place
         if len(shape) == 1 and not self.out.block:
             return self.nest.position
+        if axis == IN_BLOCK and self.out.block.across:
+            return self.nest.space.element
         if axis not in self.own:
             before: set[str] = set()
             if self.out.block:
@@ -158,7 +160,7 @@ class Scalars:
         """
         block: Block = self.out.block
         own, last = prim.Variable("g") * block.size + in_block, block.elements - 1
-        value = prim.If(prim.Comparison(own, "<", last), own, last)
+        value = own if block.across else prim.If(prim.Comparison(own, "<", last), own, last)
         # Added where it is 0, too: both halves of a kernel then differ in numbers only
         return value if block.first is None else prim.Sum((block.first, value))
 

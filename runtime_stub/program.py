@@ -241,6 +241,20 @@ class Program:
             raise Refusal("there is no state yet: take a step with program.run, or give one with program.set_state")
         return {path: self._held(path) for path in self._carried()}
 
+    def not_finite(self) -> str:
+        """Where the state holds values that are not finite: words, or none. Collective."""
+        for path in sorted({carry["input"] for carry in (self.bundle.meta["plan"] or {}).get("carry", ())}):
+            wrong = ~np.isfinite(self._held(path)) if path in self._carried() else np.zeros(0, bool)
+            count = int(np.count_nonzero(wrong))
+            first = np.unravel_index(int(wrong.argmax()), wrong.shape) if count else ()
+            found = self.world.each((count, [int(i) for i in first]))
+            total = sum(number for number, _ in found)
+            if total:
+                rank = next(rank for rank, (number, _) in enumerate(found) if number)
+                return (f"{path!r} holds {total} values that are not finite, the first on rank {rank} at "
+                        f"{found[rank][1]}")
+        return ""
+
     def set_state(self, **arrays: Any) -> None:
         """Write carried inputs (names with dots: pass `**{"q.mass": array}`); `init` will not run any more."""
         wanted = {w.name: w for name in self.bundle.entries for w in self.wanted(name) if w.name in self._carried()}
