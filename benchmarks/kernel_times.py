@@ -26,7 +26,7 @@ from dg_stage import VARIABLES, stage
 import aotato
 from aotato.emit import target
 from aotato.runtime_stub.format import Bundle
-from aotato.runtime_stub.kernels import Kernels
+from aotato.runtime_stub.kernels import Kernels, options
 
 _enqueue = cl.enqueue_nd_range_kernel
 
@@ -39,14 +39,14 @@ class Compiler:
         self.launches: list[tuple[Any, Any, Any]] = []
 
     def compiled(self, kernels: Any, digest: str) -> Any:
-        source, options = kernels.bundle.kernel(digest), []
+        source, told = kernels.bundle.kernel(digest), list(options(kernels.device))
         if self.registers:
             begin = source.index("__attribute__ ((reqd_work_group_size")
             source = source[:begin] + source[source.index(")))", begin) + 3 :]
-            options.append(f"-cl-nv-maxrregcount={self.registers}")
+            told.append(f"-cl-nv-maxrregcount={self.registers}")
         if self.verbose:
-            options.append("-cl-nv-verbose")
-        program = cl.Program(kernels.context, source).build(options, [kernels.device])
+            told.append("-cl-nv-verbose")
+        program = cl.Program(kernels.context, source).build(told, [kernels.device])
         if self.verbose:
             log = program.get_build_info(kernels.device, cl.program_build_info.LOG)
             print("\n".join(line for line in log.splitlines() if "regis" in line or "spill" in line), flush=True)

@@ -11,7 +11,7 @@ import pymbolic.primitives as prim
 
 from aotato.emit import integers
 from aotato.emit.names import Place
-from aotato.emit.nest import Accumulate, Block, Kernel, Nest, is_local
+from aotato.emit.nest import Accumulate, Block, Kernel, Nest, array_of, is_local
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -138,7 +138,7 @@ def _table(program: ir.Program) -> integers.Table:
     """What a read of the kernel reads, where it is a constant."""
 
     def one(node: prim.Subscript) -> np.ndarray[Any, Any] | None:
-        source = program.arrays[node.aggregate.name]
+        source = program.arrays[array_of(node.aggregate.name)]
         return program.constants[source.digest] if isinstance(source, ir.Const) else None
 
     return one

@@ -1,5 +1,7 @@
 """Kernels over blocks of elements: what several work-items of a group need goes through local memory.
 
+Where work-items run one after another, a group is one, and its own memory takes the place of local memory.
+
 Inside a kernel every array is computed for the group's own elements, in nests one after another with barriers between
 (`phases`, `steps`). Short axes in front of the batch axis (components, directions) are written out, so that a work-item
 computes all components of its node from common values; where sums dominate, it computes several nodes (`tiles`).
@@ -20,11 +22,14 @@ from aotato.emit.nest import LOCAL, Block, Kernel, Nest, array_of, inside, is_lo
 from aotato.emit.phases import Phases, planned, sums_apart
 from aotato.emit.slots import ACROSS, COLUMNS, ROWS
 from aotato.emit.small_matrices import as_matrix
+from aotato.emit.statements import arrays_read
 from aotato.emit.steps import Steps, ordered, with_early_sums
 from aotato.emit.target import Target
 from aotato.emit.tiles import MATRIX, MOST_BESIDE, MOST_PAIRS, SINGLE, Tile, is_matrix, tile_of
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
+
+GROUPS = 2  # that the least local memory should hold
 
 
 def kernel(
@@ -36,7 +41,7 @@ def kernel(
     in_memory: frozenset[str],
     target: Target,
 ) -> Kernel | None:
-    """The kernel that computes `roots` from arrays in memory, or None if its phases do not fit local memory.
+    """The kernel that computes `roots` from arrays in memory, or None if its phases do not fit.
 
     All roots have a batch axis, and every Lambda below them that is not in memory is read at its reader's element.
     """
@@ -47,7 +52,7 @@ def kernel(
             found = _mapped(variant, target, matrices)
             if found is not None:
                 nests, block = found
-                reads = dict.fromkeys(r for nest in nests for r in body.arrays_read(nest))
+                reads = dict.fromkeys(r for nest in nests for r in arrays_read(nest))
                 return Kernel(name, part, nests, tuple(reads), roots, block)
     return None
 
@@ -83,12 +88,13 @@ def _mapped(plan: Phases, target: Target, matrices: bool) -> tuple[tuple[Nest, .
     """Nests, and how groups share them out; None if that is impossible."""
     steps = ordered(plan)
     if plan.layout == ACROSS:
-        block = _across(steps, target)
+        block = _across(plan, steps, target)
         return None if block is None else (tuple(_nest(plan, steps, i, SINGLE) for i in range(len(steps.steps))), block)
     tiles_ = _tiles(plan, steps, target, matrices)
     if matrices and not any(tile.matrix for tile in tiles_):
         return None
-    if _lanes_that_fit(steps, tiles_, target) < target.lanes:
+    # Several groups side by side hide each other's waits
+    if _lanes_that_fit(steps, tiles_, target) < GROUPS * target.lanes:
         early = with_early_sums(plan)
         if early is not None and early.bytes_each < steps.bytes_each:
             steps, tiles_ = early, _tiles(plan, early, target, matrices, tiles_[-1])
@@ -195,13 +201,16 @@ def _block(steps: Steps, tiles_: list[Tile], target: Target) -> Block | None:
     return Block(elements, size, max(1, min(size * work, target.lanes)), steps.local, kept=steps.kept)
 
 
-def _across(steps: Steps, target: Target) -> Block | None:
-    """A work-item an element."""
-    elements = steps.steps[-1].space[0]
-    most = target.local_bytes // steps.bytes_each if steps.bytes_each else target.elements
-    size = min(most, target.elements, elements)
-    size -= size % target.width if size > target.width else 0
-    return Block(elements, size, size, steps.local, across=True) if size else None
+def _across(plan: Phases, steps: Steps, target: Target) -> Block | None:
+    """One work-item, whose innermost loops run over the elements of the block; None where these do not fit.
+
+    As many elements as keep its arrays in the fastest cache, but enough to fill a vector.
+    """
+    elements, each = steps.steps[-1].space[0], max(1, steps.bytes_each)
+    vector = max(1, target.vector_bytes // max(plan.program.arrays[name].dtype.itemsize for name in plan.roots))
+    size = min(target.elements, target.near_bytes // each) // vector * vector
+    size = min(max(size, vector), target.private_bytes // each)
+    return Block(elements, size, 1, steps.local, across=True) if size else None
 
 
 def _size(most: int, work: int, width: int) -> int:

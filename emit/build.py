@@ -36,7 +36,7 @@ from aotato.runtime_stub import format as fmt
 from aotato.runtime_stub import plan_data
 from aotato.runtime_stub.simulate import prove
 
-DEFAULT_TARGETS = "cpu,gpu"
+DEFAULT_TARGETS = "gpu,cpu"
 SELFTEST_ELEMENTS = 1 << 18  # of all inputs and outputs of a rank; a larger entry carries no self-test
 DEEPEST_EXPRESSION = 20000  # Python frames: expressions are walked recursively
 
@@ -110,8 +110,9 @@ def assemble(
     if algebra == "fast":
         traced = {name: dataclasses.replace(t, programs=fast(t.programs)) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
+    mapped = [dataclasses.replace(t, approximate=algebra == "fast" and t.lockstep) for t in targets]
     entries = {
-        name: _entry(name, docs.get(name, ""), t, targets, contract, overlap, fuse, say, on_device, carries[name])
+        name: _entry(name, docs.get(name, ""), t, mapped, contract, overlap, fuse, say, on_device, carries[name])
         for name, t in traced.items()
     }
     ranks = next(iter(traced.values())).programs.size

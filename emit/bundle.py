@@ -67,7 +67,7 @@ def write(
     meta = {
         **head,
         "entries": {name: _entry(store, entries[name]) for name in sorted(entries)},
-        "targets": {target.name: {**target.facts(), "fp64": _needs_fp64(store)} for target in targets},
+        "targets": {target.name: {**target.facts(), **_needs(store, entries, target.name)} for target in targets},
         "target_order": [target.name for target in targets],
         "views": view_data.to_json(drawn.views) if drawn else None,
     }
@@ -76,8 +76,12 @@ def write(
     return fmt.write(path, meta, store.texts, store.arrays)
 
 
-def _needs_fp64(store: _Store) -> bool:
-    return any("double" in text for name, text in store.texts.items() if name.startswith("kernels/"))
+def _needs(store: _Store, entries: Mapping[str, EntryParts], target: str) -> dict[str, Any]:
+    """What is known of a device that suffices: less than the target promises, so that more devices do."""
+    schedules = [emitted.schedule for parts in entries.values() for emitted in parts.emitted[target]]
+    pieces = [max((s.arena_nbytes, *(b.own_nbytes for b in s.buffers))) for s in schedules]
+    double = any("double" in text for name, text in store.texts.items() if name.startswith("kernels/"))
+    return {"fp64": double, "largest_allocation": max(pieces, default=0)}
 
 
 def _entry(store: _Store, parts: EntryParts) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Storage between kernels over blocks of elements: the cheapest cut below every read of another element.
 
 A kernel computes what it needs at its own elements. What costs a reduction and is read at other elements must have
-been stored by an earlier kernel: either the reduction itself, or anything elementwise above it, whichever is least.
+been stored by an earlier kernel: either the reduction itself, or anything elementwise above it, whichever is least; of
+equal ones the last, so that the kernel that stores computes once what others would compute at each read.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def storage(
     weights = {n: Weight(ir.nbytes(lambdas[n]), lambdas[n].stored) for n in names if n not in stores}
     kept = {name: [reader for reader in readers[name] if reader in weights] for name in weights}
     costly = [name for name in weights if ex.has_reduce(lambdas[name].expr)]
-    found = cut(weights, kept, costly, [name for name in needed if name in weights])
+    found = cut(weights, kept, costly, [name for name in needed if name in weights], late=True)
     return found, _levels(program, names, {*found, *stores}, stores, batch)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from pathlib import Path
 from typing import Any
 
+import cgen
 import islpy as isl
 import loopy as lp
 import numpy as np
@@ -47,18 +51,46 @@ def _negated(expr: Any) -> Any:
     return None
 
 
-class _Builder(OpenCLCASTBuilder):
+_ELEMENTS = re.compile(r"e\d+")  # inames of loops over the elements of a block: no element needs another's results
+_VECTORS = cgen.Pragma("clang loop vectorize(assume_safety) interleave(disable)")
+
+
+class _Loops:
+    """Loops over elements, which compilers turn into vectors once they are told that they may; how often to unroll."""
+
+    def emit_sequential_loop(
+        self, codegen_state: Any, iname: str, iname_dtype: Any, lbound: Any, ubound: Any, inner: Any, hints: Any
+    ) -> Any:
+        hints = [_VECTORS, *hints] if _ELEMENTS.fullmatch(iname) else hints
+        return super().emit_sequential_loop(  # type: ignore[misc]
+            codegen_state, iname, iname_dtype, lbound, ubound, inner, hints
+        )
+
+    def emit_unroll_hint(self, value: int) -> Any:
+        """In the words that compilers of OpenCL C 1.2 know, too."""
+        return cgen.Pragma(f"unroll {value}")
+
+
+class _Builder(_Loops, OpenCLCASTBuilder):
     def get_c_expression_to_code_mapper(self) -> _Ordered:
         return _Ordered()
 
 
-class _ComplexBuilder(PyOpenCLCASTBuilder):
+class _ComplexBuilder(_Loops, PyOpenCLCASTBuilder):
     def get_c_expression_to_code_mapper(self) -> _Ordered:
         return _Ordered()
+
+
+# loopy keeps code on disk, by kernel and target: code of another version of this file must not be found
+_SELF = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 class Target(lp.OpenCLTarget):
     """OpenCL C without host code."""
+
+    hash_fields = (*lp.OpenCLTarget.hash_fields, "dialect")
+    comparison_fields = (*lp.OpenCLTarget.comparison_fields, "dialect")
+    dialect = _SELF
 
     def get_device_ast_builder(self) -> _Builder:
         return _Builder(self)
@@ -66,6 +98,10 @@ class Target(lp.OpenCLTarget):
 
 class ComplexTarget(lp.PyOpenCLTarget):
     """OpenCL C with pyopencl's complex arithmetic, which its compiler call finds by itself."""
+
+    hash_fields = (*lp.PyOpenCLTarget.hash_fields, "dialect")
+    comparison_fields = (*lp.PyOpenCLTarget.comparison_fields, "dialect")
+    dialect = _SELF
 
     def get_device_ast_builder(self) -> _ComplexBuilder:
         return _ComplexBuilder(self)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from aotato.emit.parameters import Parameter, bound_text, text_of
+
+POINTER = 8  # bytes
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,10 @@ class Draft:
     local_bytes: int
     parameters: tuple[Parameter, ...] = ()
 
+    def nbytes(self, parameters: Sequence[Parameter]) -> int:
+        """Bytes of arguments that a launch passes: pointers, values, and `parameters`."""
+        return argument_bytes(self.arguments, [p.dtype for p in parameters])
+
     def split(self) -> tuple[Any, tuple[int, ...]]:
         """All that the text depends on but the integers that may become parameters, and these in order."""
         integers: list[int] = []
@@ -42,6 +51,13 @@ class Draft:
             self.local_size,
         )
         return key, tuple(integers)
+
+
+def argument_bytes(arguments: Sequence[tuple[str, str, str, int]], parameters: Sequence[str]) -> int:
+    """Of arguments as in `Draft`, and parameters by dtype."""
+    values = [dtype for _, dtype, mode, _ in arguments if mode == "v"]
+    pointers = POINTER * (len(arguments) - len(values))
+    return pointers + sum(np.dtype(dtype).itemsize for dtype in (*values, *parameters))
 
 
 def expressions(instruction: Any) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 Quotients by one value share its reciprocal, and a device multiplies several times as fast as it divides. The result
 is off by at most three roundings instead of one; where the reciprocal overflows or is subnormal, it is another one.
+Reciprocals and roots themselves may be those of `approximations.py`.
 """
 
 from __future__ import annotations
@@ -39,13 +40,9 @@ def _product(expr: ex.Expr, dtypes: Sequence[ir.DType]) -> ex.Expr:
         return expr
     above, below = ex.children(expr)
     dtype = dtype_of(expr, dtypes)
-    if dtype.kind != "f" or _is_one(above):
+    if dtype.kind != "f" or ex.is_one(above):
         return expr
     one = dtype.type(1)
     if isinstance(below, np.floating | float | int):
         return prim.Product((above, one / dtype.type(below))) if below else expr
     return prim.Product((above, prim.Quotient(one, below)))
-
-
-def _is_one(expr: ex.Expr) -> bool:
-    return isinstance(expr, np.floating | float | int) and expr == 1

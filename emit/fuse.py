@@ -7,15 +7,19 @@ and makes is in memory. What feeds messages and reductions over ranks comes firs
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pymbolic.primitives as prim
 
-from aotato.emit import blocks, body, crossing
+from aotato.emit import arguments, blocks, body, crossing
+from aotato.emit.draft import POINTER
 from aotato.emit.groups import large
 from aotato.emit.joined import Joined, send_names
 from aotato.emit.nest import Accumulate, Call, Kernel, Nest
+from aotato.emit.statements import arrays_read
 from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
@@ -46,6 +50,8 @@ class _PartPlan:
     stores: tuple[str, ...]
     materialised: tuple[str, ...]
     level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
+    limit: int  # bytes of a kernel's arguments
+    places: Mapping[str, int]  # in messages and reductions, by array
     each: bool = False  # a kernel for every array
 
 
@@ -64,7 +70,7 @@ def fuse(joined: Joined, batch: Mapping[str, int], target: Target, inline: bool 
         if inline:
             plan, made = _part(joined, part, frozenset(stored), batch, target)
         else:
-            plan = _apart(joined, part, frozenset(stored))
+            plan = _apart(joined, part, frozenset(stored), target)
             made = _kernels(partition.program, plan, frozenset(stored))
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
@@ -80,56 +86,62 @@ def _part(
     computed = ir.computed_below(program, _roots(joined, part)[1], stored)
     called = any(isinstance(program.arrays[name], ir.LoopyCall) for name in computed)
     if batch and part.stores and all(name in batch for name in part.stores) and not called:
-        plan = _plan(joined, part, stored, batch)
+        plan = _plan(joined, part, stored, batch, target)
         kernels = _block_kernels(program, plan, stored, batch, target)
         if kernels is not None and blocks.sharing(program, kernels):
-            plain = _products(joined, part, stored, plan)
+            plain = _products(joined, part, stored, plan, target)
             return plain if plain is not None and len(plain[1]) <= len(kernels) else (plan, kernels)
-    plan = _plan(joined, part, stored, {})
+    plan = _plan(joined, part, stored, {}, target)
     return plan, _kernels(program, plan, stored)
 
 
 def _products(
-    joined: Joined, part: Part, stored: frozenset[str], plan: _PartPlan
+    joined: Joined, part: Part, stored: frozenset[str], plan: _PartPlan, target: Target
 ) -> tuple[_PartPlan, Sequence[Kernel | Call]] | None:
     """The part array by array, where it is little more than products of large matrices."""
     if len(plan.level) > FEWEST_OF_A_SCHEME:
         return None
-    other = _plan(joined, part, stored, {})
+    other = _plan(joined, part, stored, {}, target)
     kernels = _kernels(joined.partition.program, other, stored)
     nests = (nest for kernel in kernels if isinstance(kernel, Kernel) for nest in kernel.nests)
     return (other, kernels) if any(map(large, nests)) else None
 
 
-def _plan(joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int]) -> _PartPlan:
-    program, (urgent, roots) = joined.partition.program, _roots(joined, part)
+def _plan(
+    joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
+) -> _PartPlan:
+    program, (urgent, roots, places) = joined.partition.program, _roots(joined, part)
+    limit = target.parameter_bytes
     closure = frozenset(ir.computed_below(program, roots, stored))
     readers = _readers(program, closure, roots)
     if batch:
         materialised, level = crossing.storage(program, closure, tuple(roots), part.stores, batch)
-        return _PartPlan(part, urgent, part.stores, materialised, level)
-    costly = _costly(program, closure, readers, roots)
+        return _PartPlan(part, urgent, part.stores, materialised, level, limit, places)
+    most = limit - max((arguments.written(name, places) for name in (*part.stores, *urgent)), default=POINTER)
+    costly = _costly(program, closure, readers, roots, most)
     materialised = tuple(name for name in costly if name not in part.stores)
-    return _PartPlan(part, urgent, part.stores, materialised, _levels(program, closure, frozenset(costly)))
+    level = _levels(program, closure, frozenset(costly))
+    return _PartPlan(part, urgent, part.stores, materialised, level, limit, places)
 
 
-def _roots(joined: Joined, part: Part) -> tuple[tuple[str, ...], dict[str, None]]:
-    """What leaves the part in messages and reductions; and that with what it stores."""
+def _roots(joined: Joined, part: Part) -> tuple[tuple[str, ...], dict[str, None], dict[str, int]]:
+    """What leaves the part in messages and reductions; that with what it stores; and the places it leaves to."""
     program, together = joined.partition.program, send_names(joined.joints)
     names = [(message.batch, parcel.sent) for message in part.sends for parcel in message.parcels]
     sent = [together.get(key, key[1]) for key in names]
     reduced = [program.arrays[result].operand for reduction in part.reductions for result in reduction.results]  # type: ignore[union-attr]
     urgent = tuple(dict.fromkeys([*sent, *reduced]))
-    return urgent, dict.fromkeys([*urgent, *part.stores])
+    places = Counter([*reduced, *(name for key, name in zip(names, sent, strict=True) if key not in together)])
+    return urgent, dict.fromkeys([*urgent, *part.stores]), dict(places | Counter(set(together.values()) & set(sent)))
 
 
-def _apart(joined: Joined, part: Part, stored: frozenset[str]) -> _PartPlan:
+def _apart(joined: Joined, part: Part, stored: frozenset[str], target: Target) -> _PartPlan:
     """Every array in memory."""
-    program, (urgent, roots) = joined.partition.program, _roots(joined, part)
+    program, (urgent, roots, places) = joined.partition.program, _roots(joined, part)
     closure = frozenset(ir.computed_below(program, roots, stored))
     materialised = tuple(name for name in program.arrays if name in closure and name not in part.stores)
     level = _levels(program, closure, closure)
-    return _PartPlan(part, urgent, part.stores, materialised, level, each=True)
+    return _PartPlan(part, urgent, part.stores, materialised, level, target.parameter_bytes, places, each=True)
 
 
 def _readers(
@@ -157,29 +169,40 @@ def _reads(expr: ex.Expr, reduced: bool) -> list[tuple[int, tuple[ex.Expr, ...],
 
 
 def _costly(
-    program: ir.Program, closure: frozenset[str], readers: Mapping[str, list[_Read]], roots: Mapping[str, None]
+    program: ir.Program,
+    closure: frozenset[str],
+    readers: Mapping[str, list[_Read]],
+    roots: Mapping[str, None],
+    most: int,
 ) -> tuple[str, ...]:
-    """Arrays that must be in memory before others read them, in order; readers compute the rest anew."""
-    found = []
+    """Arrays that must be in memory before others read them, in order; readers compute the rest anew.
+
+    `most`: bytes of a kernel's arguments for what it reads.
+    """
+    found: set[str] = set()
+    below: dict[str, frozenset[str]] = {}  # arrays in memory that an array is computed from
     weight: dict[str, int] = {}  # expression nodes with elementwise operands written out
     reducing: set[str] = set()  # whoever computes them anew repeats a reduction
     calls = {name: node for name, node in program.of_type(ir.LoopyCall) if name in closure}
-    passed = {operand for call in calls.values() for operand in call.operands}
+    called = {operand for call in calls.values() for operand in call.operands}
     for name, node in program.arrays.items():
-        if name in calls or (name in closure and name in passed):
-            found.append(name)
-            continue
+        if name in calls or (name in closure and name in called):
+            found.add(name)
         if name not in closure or not isinstance(node, ir.Lambda):
             continue
-        below = (weight.get(node.operands[position], 0) for position, _ in ex.reads(node.expr))
-        weight[name] = sum(1 for _ in ex.walk(node.expr)) + sum(below)
+        stored = arguments.between(program, found, name, below, most)
+        found, reducing = found | stored, reducing - stored
+        if name in found:
+            continue
+        heavy = (weight.get(node.operands[position], 0) for position, _ in ex.reads(node.expr))
+        weight[name] = sum(1 for _ in ex.walk(node.expr)) + sum(heavy)
         reduces = ex.has_reduce(node.expr) or not reducing.isdisjoint(node.operands)
         if (reduces or weight[name] > HEAVIEST) and _must_precede(program, name, reduces, readers[name], roots):
-            found.append(name)
+            found.add(name)
             weight[name] = 0
         elif reduces:
             reducing.add(name)
-    return tuple(found)
+    return tuple(name for name in program.arrays if name in found)
 
 
 def _must_precede(
@@ -231,15 +254,44 @@ def _block_kernels(
             if any(ir.size(program.arrays[name].shape) for name in names):
                 label = "pack" if urgent else "compute"
                 name = f"{program.entry}_{plan.part.number}_{label}"
-                made = blocks.kernel(program, batch, name, plan.part.number, names, frozenset(ready), target)
+                one = functools.partial(_block_kernel, program, batch, name, plan, frozenset(ready), target)
+                made = arguments.split(names, one, functools.partial(_passes, program, plan))
                 if made is None:
                     return None
-                kernels.append(made)
+                kernels += made
             ready.update(names)
         if urgent and any(ir.size(program.arrays[name].shape) for name in packed):
-            in_memory = _in_memory(program, frozenset(ready))
-            kernels.extend(_kernels_of(program, plan.part.number, tuple(packed), in_memory, "pack"))
+            kernels += _few_arguments(program, plan, tuple(packed), _in_memory(program, frozenset(ready)), "pack")
     return kernels
+
+
+def _block_kernel(
+    program: ir.Program,
+    batch: Mapping[str, int],
+    name: str,
+    plan: _PartPlan,
+    ready: frozenset[str],
+    target: Target,
+    names: tuple[str, ...],
+) -> list[Kernel] | None:
+    """The kernel over blocks for arrays `names`; None if it does not fit, and for one array: what it reads, either."""
+    made = blocks.kernel(program, batch, name, plan.part.number, names, ready, target)
+    return None if made is None or (len(names) == 1 and not _passes(program, plan, made)) else [made]
+
+
+def _passes(program: ir.Program, plan: _PartPlan, kernel: Kernel) -> bool:
+    return arguments.fits(program, kernel, plan.places, plan.limit)
+
+
+def _few_arguments(
+    program: ir.Program, plan: _PartPlan, names: tuple[str, ...], in_memory: Callable[[str], bool], label: str
+) -> list[Kernel]:
+    """The kernels of one level, each with few enough arguments where more kernels help."""
+
+    def made(some: tuple[str, ...]) -> list[Kernel]:
+        return _kernels_of(program, plan.part.number, some, in_memory, label)
+
+    return arguments.split(names, made, functools.partial(_passes, program, plan)) or []
 
 
 def _feeding(program: ir.Program, urgent: tuple[str, ...], plan: _PartPlan) -> dict[str, None]:
@@ -279,7 +331,7 @@ def _by_level(
             # Zero-size arrays have no element to compute
             if any(ir.size(program.arrays[name].shape) for name in group):
                 in_memory = _in_memory(program, frozenset(ready))
-                kernels.extend(_kernels_of(program, plan.part.number, group, in_memory, label))
+                kernels.extend(_few_arguments(program, plan, group, in_memory, label))
         ready.update(name for name in (*made, *chosen) if name in own)
     return kernels
 
@@ -328,7 +380,7 @@ def _kernels_of(
             f"{program.entry}_{part}_{label}",
             part,
             tuple(nests),
-            tuple(dict.fromkeys(name for nest in nests for name in body.arrays_read(nest))),
+            tuple(dict.fromkeys(name for nest in nests for name in arrays_read(nest))),
             tuple(store.array for nest in nests for store in nest.stores),
         )
         for nests in (*([together] if together else []), *alone)

@@ -111,7 +111,7 @@ class Block:
     size: int
     lanes: int
     local: tuple[Local, ...]
-    across: bool = False  # a work-item an element: elements lie side by side in local memory, nodes follow each other
+    across: bool = False  # one work-item, whose loop over elements is innermost; no local memory
     kept: frozenset[str] = frozenset()  # arrays that work-items keep in registers from one nest to another: `~` too
     first: int | None = None  # the first element, of a kernel that is launched for some of them
 

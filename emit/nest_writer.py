@@ -18,7 +18,10 @@ from aotato.emit.scalars import Scalars
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
-MOST_UNROLLED = 1500  # terms of a nest that are written out for a work-item an element
+MOST_UNROLLED = 1500  # terms of a nest that are written out where its loop over elements becomes vectors
+# Terms of a sum over a block's elements that compilers are asked to write out: more take registers, which divisions
+# need too
+UNROLLED = 10
 LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
 
 
@@ -38,6 +41,8 @@ class NestWriter:
 
     def _space(self) -> space.Space:
         lanes = self.out.mapping.lanes["l"]
+        if self.out.block is not None and self.out.block.across:
+            return space.across(self.spec, self.number, self.out.block)
         if self.out.block is not None:
             return space.in_block(self.spec, self.number, lanes, self.out.block)
         if self.out.mapping.share is not None:
@@ -53,6 +58,8 @@ class NestWriter:
 
     def write(self) -> None:
         self.out.domains.extend(self.space.domains)
+        if self.out.block is not None and self.out.block.across:
+            self.out.priorities.append((self.space.turn, self.space.element.name))
         shared = {s.loop for s in self.spec.statements if isinstance(s, Accumulate) and s.grouped}
         # Loops over the lanes' shares first: loopy looks for the domain of the lane directly above theirs
         for loop in sorted(self.spec.loops, key=lambda loop: loop.name not in shared):
@@ -210,8 +217,10 @@ class NestWriter:
             bounds = f"0 <= {iname} and {most}{reached} < {extent}"
             self.out.loop_domains.append(f"[{outside}] -> {{ [{iname}] : {bounds} }}")
             if self.out.block is not None and self.out.block.across and _terms(self.spec) <= MOST_UNROLLED:
-                # Compilers make vectors of work-items where these do not meet in loops
+                # Compilers make vectors of elements where no loop stands inside theirs
                 self.out.tags[iname] = "unr"
+            elif self.out.block is not None and self.out.target.lockstep and not self.out.target.approximate:
+                self.out.tags[iname] = f"unr_hint.{UNROLLED}"
         outer = (*filter(None, (self.space.turn,)), *(i for parent in loop.parents for i in self.loops[parent]))
         self.loops[loop.name] = names
         if len(outer) + len(names) > 1:

@@ -27,6 +27,7 @@ from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
+VECTOR = 64  # bytes to which arrays of a work-item are aligned that goes through them in vectors
 CONTRACT_OFF = "#pragma OPENCL FP_CONTRACT OFF"
 
 
@@ -40,7 +41,7 @@ def draft(
     """What loopy will write `kernel` from; `read_at` and `write_at` say where arrays lie in memory."""
     mapping = mapped(kernel, target)
     index_dtype = _index_dtype(kernel, mapping, program, read_at)
-    writer = _Writer(Arguments(program, read_at, write_at), mapping, index_dtype)
+    writer = _Writer(Arguments(program, read_at, write_at), mapping, index_dtype, target)
     if kernel.block is not None:
         writer.begin_block(kernel.block, program)
     for nest in mapping.nests:
@@ -51,7 +52,12 @@ def draft(
 def _index_dtype(
     kernel: Kernel, mapping: Mapping, program: ir.Program, read_at: collections.abc.Mapping[str, Place]
 ) -> Any:
-    """32 bits, unless an array or an index space is too large for them."""
+    """32 bits, unless an array or an index space is too large for them, or neighbours are to become vectors.
+
+    Of an index that may overflow, compilers do not know that it steps through neighbours.
+    """
+    if kernel.block is not None and kernel.block.across:
+        return np.int64
     sizes = [ir.size(program.arrays[name].shape) + (read_at[name].offset if name in read_at else 0)
              for name in (*kernel.reads, *kernel.writes)]
     sizes += [loop.upper for nest in mapping.nests for loop in nest.loops]
@@ -61,8 +67,8 @@ def _index_dtype(
 class _Writer:
     """Collects what loopy's kernel is made of."""
 
-    def __init__(self, arguments: Arguments, mapping: Mapping, index_dtype: Any) -> None:
-        self.arguments, self.mapping, self.index_dtype = arguments, mapping, index_dtype
+    def __init__(self, arguments: Arguments, mapping: Mapping, index_dtype: Any, target: Target) -> None:
+        self.arguments, self.mapping, self.index_dtype, self.target = arguments, mapping, index_dtype, target
         bounds = {"g": mapping.groups, **mapping.lanes}
         space = " and ".join(f"0 <= {name} < {size}" for name, size in bounds.items())
         self.domains = [f"{{ [{', '.join(bounds)}] : {space} }}"]
@@ -93,15 +99,18 @@ class _Writer:
             self.local_written[local.array] = set()
             count = block.size * bytes_of_element(program, local)
             sizes[local.slot] = max(sizes.get(local.slot, 0), count)
-        self.local_bytes += sum(sizes.values())
+        space, alignment = lp.AddressSpace.LOCAL, None
+        if block.across:
+            space, alignment = lp.AddressSpace.PRIVATE, VECTOR
+        else:
+            self.local_bytes += sum(sizes.values())
         for slot, nbytes in sizes.items():
             node = program.arrays[next(local.array for local in block.local if local.slot == slot)]
             kept = kept_dtype(node.dtype)
             self.slot_used[slot] = {}
+            shape = (nbytes // kept.itemsize,)
             self.temporaries.append(
-                lp.TemporaryVariable(
-                    f"s{slot}", kept, shape=(nbytes // kept.itemsize,), address_space=lp.AddressSpace.LOCAL
-                )
+                lp.TemporaryVariable(f"s{slot}", kept, shape=shape, address_space=space, alignment=alignment)
             )
 
     def use_slot(self, array: str, instruction: str) -> None:

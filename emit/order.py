@@ -18,7 +18,7 @@ from aotato.runtime_stub import options as loader
 SETTINGS = (
     Option("app", str, None, doc="the name of an app, or a Python file"),
     Option("ranks", int, 1, doc="MPI ranks that will run the bundle"),
-    Option("targets", str, "cpu,gpu", doc="kinds of device, separated by commas; `aotato inspect` shows the first"),
+    Option("targets", str, "gpu,cpu", doc="kinds of device, separated by commas; `aotato inspect` shows the first"),
     Option("contract", bool, False, doc="on: the device may fuse a*b + c, with one rounding"),
     Option("fuse", bool, True, doc="off: every array has memory and a kernel of its own; slow"),
     Option("algebra", str, "exact", doc="fast: rounding may change, products with reciprocals replace quotients"),

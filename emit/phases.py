@@ -15,7 +15,7 @@ import pymbolic.primitives as prim
 
 from aotato.emit import slots
 from aotato.emit.axes import is_local, lanes
-from aotato.emit.body import UNROLLED
+from aotato.emit.values import UNROLLED
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -282,5 +282,6 @@ def _worth_staging(program: ir.Program, batch: Mapping[str, int], name: str, tim
     size = ir.size(node.shape)
     saved = (times - size) * LOAD - (times + size) * ACCESS
     large = layout == slots.ACROSS or size >= FEWEST_STAGED * elements
-    return saved > 0 and large and node.dtype.kind == "f" and ir.nbytes(node) // elements <= STAGED_BYTES
+    kinds = "fiu" if layout == slots.ACROSS else "f"
+    return saved > 0 and large and node.dtype.kind in kinds and ir.nbytes(node) // elements <= STAGED_BYTES
 

@@ -8,11 +8,11 @@ import numpy as np
 import pymbolic.primitives as prim
 from loopy.symbolic import TypeCast
 
-from aotato.emit import complex_functions, functions, linear, ranges
+from aotato.emit import approximations, complex_functions, functions, linear, ranges
 from aotato.emit.axes import lanes
-from aotato.emit.body import elements, explicit_dtype
 from aotato.emit.nest import Block, array_of, is_local
 from aotato.emit.slots import kept_dtype
+from aotato.emit.values import elements, explicit_dtype
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
@@ -133,6 +133,8 @@ class Scalars:
             return place
         if len(shape) == 1 and not self.out.block:
             return self.nest.position
+        if axis == IN_BLOCK and self.out.block.across:
+            return self.nest.space.element
         if axis not in self.own:
             before: set[str] = set()
             if self.out.block:
@@ -158,7 +160,7 @@ class Scalars:
         """
         block: Block = self.out.block
         own, last = prim.Variable("g") * block.size + in_block, block.elements - 1
-        value = prim.If(prim.Comparison(own, "<", last), own, last)
+        value = own if block.across else prim.If(prim.Comparison(own, "<", last), own, last)
         # Added where it is 0, too: both halves of a kernel then differ in numbers only
         return value if block.first is None else prim.Sum((block.first, value))
 
@@ -231,6 +233,8 @@ class Scalars:
         arguments = [self._value(parameter, after) for parameter in expr.parameters]
         dtype = self.dtype(expr.parameters[0])
         kept = self.value_dtype(dtype)
+        if name == "sqrt" and self._approximate(dtype):
+            return self.call(approximations.root(), *arguments)
         function = functions.atan2(kept) if name == "atan2" else functions.unary(name, kept)
         result = self.call(function, *arguments)
         return result if name == "isnan" else self._wrapped(result, dtype)
@@ -261,6 +265,8 @@ class Scalars:
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
             return self._power(expr, dtype, parts)
+        if isinstance(expr, prim.Quotient) and self._approximate(dtype) and ex.is_one(expr.numerator):
+            return self.call(approximations.reciprocal(), parts[1])
         if isinstance(expr, prim.Comparison) and self.dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]
             return self.call(functions.binary(name, self.dtype(expr.left)), *parts)
@@ -275,6 +281,9 @@ class Scalars:
         if self._too_wide(expr, dtype):
             parts = (TypeCast(dtype, parts[0]), *parts[1:])
         return self._wrapped(ex.with_children(expr, parts), dtype)
+
+    def _approximate(self, dtype: np.dtype[Any]) -> bool:
+        return bool(self.out.target.approximate) and approximations.applies(dtype)
 
     def _power(self, expr: prim.Power, dtype: np.dtype[Any], parts: tuple[ex.Expr, ...]) -> ex.Expr:
         kept, exponent = self.value_dtype(dtype), expr.exponent

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aotato.emit import account, calls, memory, opencl
+from aotato.emit import account, calls, limits, memory, opencl
 from aotato.emit.axes import batch_axes
 from aotato.emit.draft import Draft
 from aotato.emit.fuse import Fused, fuse
@@ -68,7 +68,7 @@ def emit(
         _drafted(joined, replace(each, kernels=tuple(row)), target, contract, on_device, cache)
         for joined, each, row in zip(partitions, fused, kernels, strict=True)
     ]
-    sources = cache.write([rank.drafts for rank in drafted], contract)
+    sources = cache.write([rank.drafts for rank in drafted], contract, target.parameter_bytes)
     return [_emitted(rank, len(drafted), target, row) for rank, row in zip(drafted, sources, strict=True)]
 
 
@@ -93,6 +93,7 @@ def _drafted(
 
 def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source]) -> Emitted:
     partition, program, layout = rank.joined.partition, rank.joined.partition.program, rank.layout
+    limits.check(program, target, [k for k in rank.fused.kernels if isinstance(k, Kernel)], sources)
     written, called = iter(sources), iter(rank.calls)
     launches: list[sch.Launch] = []
     for kernel in rank.fused.kernels:
@@ -101,6 +102,7 @@ def _emitted(rank: _Drafted, size: int, target: Target, sources: Sequence[Source
         else:
             launches.append(_launch(kernel, program, layout, next(written)))
     plan = memory.plan(_lifetimes(layout, launches), target.alignment)
+    limits.check_memory(program, target, layout, plan.nbytes)
     outputs = tuple(_output(program, layout, output) for output in program.outputs)
     used = {a.buffer for launch in launches for a in launch.arguments} | {output.buffer for output in outputs}
     buffers = tuple(

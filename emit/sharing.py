@@ -35,8 +35,13 @@ class Cache:
         self.texts: dict[Any, str] = {}
         self.calls: dict[Any, Any] = {}  # for `calls.launched`
 
-    def write(self, drafts: Sequence[Sequence[tuple[str, bool, Draft]]], contract: bool) -> list[list[Source]]:
-        """The sources of all kernels of every rank: (name, whether it is the second half of the one before, draft)."""
+    def write(
+        self, drafts: Sequence[Sequence[tuple[str, bool, Draft]]], contract: bool, limit: int
+    ) -> list[list[Source]]:
+        """The sources of all kernels of every rank: (name, whether it is the second half of the one before, draft).
+
+        `limit`: bytes of a launch's arguments, parameters included; kernels that would pass more are not shared.
+        """
         groups: dict[Any, list[tuple[int, int, Draft, tuple[int, ...]]]] = {}
         for rank, row in enumerate(drafts):
             for position, (name, _, draft) in enumerate(row):
@@ -46,16 +51,16 @@ class Cache:
                 groups.setdefault((name, turn, key), []).append((rank, position, draft, integers))
         found: list[list[Source | None]] = [[None] * len(row) for row in drafts]
         for (_, _, key), members in groups.items():
-            for rank, position, source in self._group(key, members, contract):
+            for rank, position, source in self._group(key, members, contract, limit):
                 found[rank][position] = source
         return [[source for source in row if source is not None] for row in found]
 
     def _group(
-        self, key: Any, members: list[tuple[int, int, Draft, tuple[int, ...]]], contract: bool
+        self, key: Any, members: list[tuple[int, int, Draft, tuple[int, ...]]], contract: bool, limit: int
     ) -> list[tuple[int, int, Source]]:
         shared = differing([integers for _, _, _, integers in members])
-        if shared is None:
-            return [found for member in members for found in self._group(key, [member], contract)]
+        if shared is None or (shared[0] and members[0][2].nbytes(shared[0]) > limit):
+            return [found for member in members for found in self._group(key, [member], contract, limit)]
         parameters, columns = shared
         _, _, first, integers = members[0]
         kept = tuple(n if c is None else c.name for n, c in zip(integers, columns, strict=True))

@@ -13,7 +13,7 @@ from aotato.frontend import ir
 
 # How elements lie in local memory, so that neighbouring lanes read different banks. Lanes in turn read the same place
 # of their elements: an odd stride from element to element. Matrix products read 4 places of 4 elements side by side,
-# in 8-byte numbers: half an odd multiple of 8. A lane an element reads a place of its own: all elements' side by side.
+# in 8-byte numbers: half an odd multiple of 8. A lane alone goes through all elements in vectors: side by side.
 ROWS, COLUMNS, ACROSS = "rows", "columns", "across"
 
 

@@ -43,14 +43,10 @@ def flat(nest: Nest, number: int, lanes: int) -> Space:
 
 
 def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
-    """Lanes compute the elements of the group's block in turns, in C order; or each one's nodes in turns."""
+    """Lanes compute the elements of the group's block in turns, in C order."""
     inner = nest.shape[1:]
     work = block.size * ir.size(inner)
     turn = f"i{number}"
-    if block.across:
-        domain = f"[g, l] -> {{ [{turn}] : 0 <= {turn} < {ir.size(inner)} }}"
-        nodes = tuple(_own(prim.Variable(turn), inner, axis) for axis in range(len(inner)))
-        return Space(frozenset({"g", "l", turn}), (domain,), None, turn, prim.Variable("l"), nodes, work)
     bounds = f"0 <= {turn} < {-(-work // lanes)}" + (f" and {lanes}*{turn} + l < {work}" if work % lanes else "")
     place = prim.Variable(turn) * lanes + prim.Variable("l")
 
@@ -62,6 +58,25 @@ def in_block(nest: Nest, number: int, lanes: int, block: Block) -> Space:
         _over(place, ir.size(inner)),
         tuple(prim.Remainder(_over(place, ir.size(inner[axis + 1 :])), extent) for axis, extent in enumerate(inner)),
         work,
+    )
+
+
+def across(nest: Nest, number: int, block: Block) -> Space:
+    """The group's only lane computes node after node, and of each node all elements, side by side."""
+    inner, turn, element = nest.shape[1:], f"i{number}", f"e{number}"
+    # Where it always holds, too: ranks of all sizes then differ in numbers only
+    inside = f"{block.size}*g + {element} < {block.elements}"
+    return Space(
+        frozenset({"g", "l", turn, element}),
+        (
+            f"[g] -> {{ [{turn}] : 0 <= {turn} < {ir.size(inner)} }}",
+            f"[g, {turn}] -> {{ [{element}] : 0 <= {element} < {block.size} and {inside} }}",
+        ),
+        None,
+        turn,
+        prim.Variable(element),
+        tuple(_own(prim.Variable(turn), inner, axis) for axis in range(len(inner))),
+        block.size * ir.size(inner),
     )
 
 

@@ -176,6 +176,10 @@ def own_index(ndim: int) -> tuple[Expr, ...]:
     return tuple(prim.Variable(f"_{axis}") for axis in range(ndim))
 
 
+def is_one(expr: Expr) -> bool:
+    return isinstance(expr, int | float | np.number) and bool(expr == 1)
+
+
 def is_negation(expr: Expr) -> bool:
     """Whether `expr` is -x, which pymbolic writes -1 * x: no product, for an infinite complex x."""
     if not isinstance(expr, prim.Product) or len(expr.children) != 2:

@@ -12,14 +12,17 @@ OPTIONS: tuple[str, ...] = ()
 
 
 def options(device: Any) -> tuple[str, ...]:
-    """What the kernels may use of this device beyond OpenCL: units of NVIDIA's that multiply matrices of doubles."""
+    """What the kernels may use of this device beyond OpenCL.
+
+    NVIDIA's instructions, and its units that multiply matrices of doubles.
+    """
     import pyopencl as cl
 
     try:
         major = device.compute_capability_major_nv
     except (AttributeError, cl.Error):
         return OPTIONS
-    return (*OPTIONS, "-DAOTATO_TENSOR_F64") if major >= 8 else OPTIONS
+    return (*OPTIONS, "-DAOTATO_PTX", *(["-DAOTATO_TENSOR_F64"] if major >= 8 else []))
 
 
 class Kernels:

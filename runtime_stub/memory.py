@@ -59,6 +59,13 @@ class Memory:
         self.allocated += max(1, nbytes)
         return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, max(1, nbytes))
 
+    def clear(self) -> None:
+        """Give all memory back, parts of the arena before the arena."""
+        self.release()
+        self.host.clear()
+        self.buffers.clear()
+        del self.arena
+
     def _make(self, schedule: Schedule, buffer: Buffer, bundle: Any) -> None:
         key = self.key(schedule.entry, buffer.name)
         if key in self.buffers:

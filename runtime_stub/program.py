@@ -55,6 +55,7 @@ class Program:
         self.reduced_values = {name: self._reduced_values(name) for name in bundle.entries}
         self.initialised = False
         self.started = False
+        self.closed = False
 
     def _memory(self) -> Memory:
         try:
@@ -117,6 +118,7 @@ class Program:
         ]
 
     def entry(self, name: str) -> Entry:
+        self._expect_open()
         if name not in self.bundle.entries:
             raise Refusal(f"the bundle has no entry {name!r}; it has {', '.join(sorted(self.bundle.entries))}")
         return self.bundle.entries[name]
@@ -225,6 +227,7 @@ class Program:
         see `state` and `outputs`. `init` runs before the first step unless `set_state` was called. All ranks must give
         the same arguments. Raises Refusal, for instance if the bundle has no loop.
         """
+        self._expect_open()
         runner = self.world.together(lambda: self.runner)
         if not self.started:
             self.world.together(lambda: self.start({}))
@@ -378,13 +381,35 @@ class Program:
         return compare(self)
 
     def close(self) -> None:
+        """Give everything back; collective. The program cannot be called any more."""
+        if self.closed:
+            return
+        self._release()
+        if self.world.comm is not None:
+            self.world.comm.Free()
+
+    def _expect_open(self) -> None:
+        if self.closed:
+            raise Refusal("this program is closed: load the bundle again")
+
+    def _release(self) -> None:
+        """Objects of the device go now and in order, kernels first.
+
+        NVIDIA's driver does not survive what Python's collector of cycles does, which knows no order.
+        """
+        self.closed = True
         self.queue.finish()
         for binding in self.bindings.values():
             binding.free()
-        self.bindings.clear()
-        self.memory.release()
-        if self.world.comm is not None:
-            self.world.comm.Free()
+        for kept in (self.bindings, self.drivers, self.last, self.kernels.programs):
+            kept.clear()
+        self.state_machine.clear()
+        self.memory.clear()
+        self.__dict__.pop("runner", None)
+
+    def __del__(self) -> None:
+        if not self.__dict__.get("closed", True):  # it has no such attribute where its construction failed
+            self._release()
 
     def __enter__(self) -> Program:
         return self

@@ -70,6 +70,15 @@ class State:
         self.spares: dict[tuple[str, str], Any] = {}
         self.node = self.at({path: memory.buffer("", f"input:{path}") for path in inputs})
 
+    def clear(self) -> None:
+        """Forget all buffers and calls: nodes lead to each other, and calls to whoever binds them."""
+        for node in self.nodes.values():
+            node.transitions.clear()
+        for kept in (self.nodes, self.pool, self.spares):
+            kept.clear()
+        self.node = Node({})
+        del self.bind
+
     def at(self, holds: Mapping[str, Any]) -> Node:
         """The node of this assignment."""
         key = tuple(id(holds[path]) for path in sorted(holds))

@@ -12,7 +12,7 @@ from aotato.frontend.adapter.trace import Traced
 from aotato.frontend.dtypes import make_explicit
 
 
-def write(programs: ir.Programs, path: Path, targets: str = "cpu,gpu", fuse: bool = True) -> Path:
+def write(programs: ir.Programs, path: Path, targets: str = "gpu,cpu", fuse: bool = True) -> Path:
     """A bundle with the one entry `programs`; inputs without defaults, self-test with random ones."""
     traced = Traced(_named_by_dtype(programs), tuple({} for _ in programs.ranks))
     head = {"app": "random", "doc": "", "options": {}, "plan": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ compat.install()
 Array = np.ndarray[Any, Any]
 HEAD = {"app": "nodes", "doc": "", "options": {}, "plan": None}
 
+TARGET = os.environ.get("AOTATO_TARGET", "cpu")  # of the tests of nodes: gpu where the device is one
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 REALS = ("float16", "float32", "float64")
 COMPLEX = ("complex64", "complex128")
@@ -62,10 +64,12 @@ class Batch:
     def traced(self) -> Traced:
         return trace("step", 1, lambda rank: self.outputs)
 
-    def check(self, path: Path, known: float = 0.9, target: str = "cpu", fuse: bool = True) -> None:
+    def check(
+        self, path: Path, known: float = 0.9, target: str = TARGET, fuse: bool = True, algebra: str = "exact"
+    ) -> None:
         """Raise AssertionError naming every output that differs; `known` is the share of elements with a bound."""
         traced = self.traced()
-        assemble({"step": traced}, path, chosen(target), HEAD, fuse=fuse)
+        assemble({"step": traced}, path, chosen(target), HEAD, fuse=fuse, algebra=algebra)
         inputs = {node.path: self.inputs[node.path] for _, node in traced.programs.ranks[0].of_type(Input)}
         native = {name: x.astype(x.dtype.newbyteorder("=")) for name, x in inputs.items()}
         values = run(traced.programs, [native])[0]

@@ -61,6 +61,8 @@ ELSEWHERE = {
     *("rewrite_einsums_with_no_broadcasts", "set_traceback_tag_enabled", "show_dot_graph", "to_index_lambda"),
     *("show_fancy_placeholder_data_flow", "transform", "unify_axes_tags"),
 }
+# What one pytato itself cannot make
+BROKEN = {"logical_not": lambda: pt.logical_not(pt.make_placeholder(name="x", shape=(3,), dtype=np.dtype("bool")))}
 # Refused while building, with a sentence that names the node
 REFUSED = {
     "SizeParam": "array sizes must be known at build time",
@@ -155,7 +157,18 @@ def missing(found: dict[str, set[str]]) -> set[str]:
     covered = {row.removeprefix("pt.") for row in found if row.startswith("pt.")}
     operators = {row for row in found if row.startswith("Array.")}
     classes = {name for name, row in MADE_BY.items() if row in found}
-    return names - covered - operators - classes - ELSEWHERE - REFUSED.keys()
+    return names - covered - operators - classes - ELSEWHERE - REFUSED.keys() - broken()
+
+
+def broken() -> set[str]:
+    """Names of which the installed pytato makes no array: main's `logical_not` fails in an assertion of its own."""
+    found = set()
+    for name, make in BROKEN.items():
+        try:
+            make()
+        except AssertionError:
+            found.add(name)
+    return found
 
 
 def text() -> str:

@@ -29,15 +29,15 @@ def row(path: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("order", "shuffled"), [(1, False), (2, True), (3, False)])
-def test_a_viscous_stage_is_two_launches(order: int, shuffled: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("order", "shuffled", "name"), [(1, False, "gpu"), (2, True, "cpu"), (3, False, "cpu")])
+def test_a_viscous_stage_is_two_launches(order: int, shuffled: bool, name: str, tmp_path: Path) -> None:
     mesh = box(3, order, shuffled)
-    path = aotato.build(stage(mesh, order), targets="cpu", path=tmp_path / "stage.h5")
+    path = aotato.build(stage(mesh, order), targets=name, path=tmp_path / "stage.h5")
     found = row(path)
     assert (found["launches"], found["identity_copies"], found["stored_untagged"]) == (2, 0, 9)
     nodes = len(lattice(order))
     assert found["stored_untagged_bytes"] == 9 * 8 * nodes * len(mesh.outside)  # viscous fluxes, not gradients
-    assert all(kernel["local_bytes"] for kernel in found["kernels"])
+    assert all((kernel["local_bytes"] > 0) == (name == "gpu") for kernel in found["kernels"])
 
 
 def test_its_values_are_the_interpreters(tmp_path: Path) -> None:
@@ -79,10 +79,11 @@ def test_a_first_order_scheme_is_one_launch(order: int, tmp_path: Path) -> None:
         assert "passed" in program.selftest()
 
 
-def test_a_kernel_that_does_not_fit_local_memory_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = dataclasses.replace(target.TARGETS["cpu"], local_bytes=64)
-    monkeypatch.setitem(target.TARGETS, "cpu", small)
-    path = aotato.build(advection(box(3, 1), 1), targets="cpu", path=tmp_path / "advection.h5")
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_a_kernel_that_does_not_fit_is_split(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = dataclasses.replace(target.TARGETS[name], local_bytes=64, private_bytes=64)
+    monkeypatch.setitem(target.TARGETS, name, small)
+    path = aotato.build(advection(box(3, 1), 1), targets=name, path=tmp_path / "advection.h5")
     found = row(path)
     assert found["launches"] > 1
     assert all(kernel["local_bytes"] <= 64 for kernel in found["kernels"])

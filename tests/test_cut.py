@@ -39,12 +39,13 @@ def test_no_cheaper_cut_exists():
 
         subsets = itertools.chain.from_iterable(itertools.combinations(names, n) for n in range(len(names) + 1))
         cuts = [chosen for chosen in subsets if separates(frozenset(chosen), readers, costly, needed)]
-        found = cut(weights, readers, costly, needed)
-        assert separates(frozenset(found), readers, costly, needed)
-        assert cost(found) == min(map(cost, cuts))
-        shuffled = {name: weights[name] for name in rng.permutation(names).tolist()}
-        again = cut(shuffled, {name: readers[name][::-1] for name in shuffled}, costly[::-1], needed[::-1])
-        assert sorted(again) == sorted(found)
+        for late in (False, True):
+            found = cut(weights, readers, costly, needed, late)
+            assert separates(frozenset(found), readers, costly, needed)
+            assert cost(found) == min(map(cost, cuts))
+            shuffled = {name: weights[name] for name in rng.permutation(names).tolist()}
+            again = cut(shuffled, {name: readers[name][::-1] for name in shuffled}, costly[::-1], needed[::-1], late)
+            assert sorted(again) == sorted(found)
 
 
 def chain(**changes: Weight) -> dict[str, Weight]:
@@ -56,6 +57,11 @@ READERS = {"a": ["b"], "b": ["c"], "c": []}
 
 def test_the_nearest_to_the_reduction_is_taken():
     assert cut(chain(), READERS, ["a"], ["c"]) == ("a",)
+
+
+def test_a_late_cut_is_nearest_to_the_readers():
+    assert cut(chain(), READERS, ["a"], ["c"], late=True) == ("c",)
+    assert cut(chain(b=Weight(4, False)), READERS, ["a"], ["c"], late=True) == ("b",)
 
 
 def test_fewest_bytes_come_first():

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+import aotato
+from aotato.frontend import array_input
 from aotato.runtime_stub import device
 from aotato.runtime_stub.device import Facts
 from aotato.runtime_stub.errors import Refusal
@@ -95,6 +97,13 @@ def test_this_machine_has_a_device_with_facts():
     found = device.facts(device.choose(World(), {"name": "cpu", "alignment": 4096}))
     assert found.memory > 0 and found.kind in ("cpu", "gpu")
     assert device.list_devices().splitlines()[0].startswith("0  ")
+
+
+def test_a_bundle_holds_a_mapping_for_either_kind_of_device(tmp_path):
+    path = aotato.build({"y": 2 * array_input("x", (3,), "float64")}, path=tmp_path / "both.h5")
+    with aotato.load(path) as program:
+        assert program.bundle.meta["target_order"] == ["gpu", "cpu"]
+        assert program.target == device.facts(program.device).kind
 
 
 def test_without_a_platform_the_remedy_is_named(tmp_path):

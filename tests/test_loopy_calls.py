@@ -232,7 +232,7 @@ REFUSED = {
     "halves": (lambda: _of((3,), "float16"), TraceError, "argument 'x' of loopy kernel 'callee' has dtype"),
     "another shape": (lambda: _of((4,), "float64"), TraceError, r"'x' of .* is float64\[3\], .* given float64\[4\]"),
     "a loop around a barrier": (_looping, TargetError, "global barrier inside the loop over 't'"),
-    "much local memory": (_hungry, TargetError, "needs 80000 bytes of local memory, but target 'cpu' has [0-9]+"),
+    "much local memory": (_hungry, TargetError, "needs 80000 bytes of local memory, but target 'gpu' has [0-9]+"),
 }
 
 

@@ -19,7 +19,7 @@ from aotato.frontend.adapter import compat
 from aotato.frontend.adapter.trace import Traced
 from aotato.frontend.interpret import run
 from aotato.frontend.text import dumps
-from nodes import HEAD, declared, report
+from nodes import HEAD, TARGET, declared, report
 from nodes_cases import ALIKE, alike
 from nodes_table import text_of
 
@@ -43,7 +43,7 @@ def test_program_of_main(name, tmp_path):
     programs = pruned(ir.Programs("step", (replace(whole, outputs=outputs),)))
     expected = {path(row, d, what): x for d in dtypes for (row, what), x in case.expected(d).items()}
     assert sorted(output.path for output in outputs) == sorted(expected)
-    assemble({"step": Traced(programs, ({},))}, tmp_path / "main.h5", chosen("cpu"), HEAD)
+    assemble({"step": Traced(programs, ({},))}, tmp_path / "main.h5", chosen(TARGET), HEAD)
     known = {name: x for dtype in case.dtypes for name, x in case.given(dtype).items()}
     given = {node.path: known[node.path] for _, node in programs.ranks[0].of_type(ir.Input)}
     values = run(programs, [given])[0]
