@@ -55,6 +55,15 @@ _ELEMENTS = re.compile(r"e\d+")  # inames of loops over the elements of a block:
 _VECTORS = cgen.Pragma("clang loop vectorize(assume_safety) interleave(disable)")
 
 
+# Compilers ask in several passes; where one cannot, a later one does, and its warning would reach the user
+_QUIET = '#pragma clang diagnostic ignored "-Wpass-failed"\n'
+
+
+def quiet(text: str) -> str:
+    """`text` without warnings about loops that did not become vectors."""
+    return _QUIET + text if _VECTORS.value in text else text
+
+
 class _Hints:
     """Which loops compilers turn into vectors, once told that they may, and how often others are to be unrolled."""
 
