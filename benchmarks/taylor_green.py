@@ -3,7 +3,8 @@
 Runs hexahedra of order 5 and 3 and tetrahedra of order 3 on 8^3 blocks to t = 10, samples E (the integral of
 rho |u|^2 / 2) and Z (that of rho |vorticity|^2 / 2) every 0.1, and prints JSON: both, dE/dt by central differences,
 the largest |dE/dt + 2 nu Z| over the peak of -dE/dt, the distances to `results/taylor_green_spectral.json` (of
-`taylor_green_spectral.py`) at t = 2, 4, ... 10, and whether these keep the bars. `--figure` draws a result file.
+`taylor_green_spectral.py`) at t = 2, 4, ... 10, and whether these keep the bars. Each run has a process of its own,
+`--jobs` of them at a time. `--figure` draws a result file.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,17 +39,23 @@ class Run:
     balance: float
     energy: float
     enstrophy: float
-    flux: str  # less is resolved at order 3: HLLC damps too little of what is not
+    options: Mapping[str, str]  # of the app, where they are not the defaults
+
+    @property
+    def name(self) -> str:
+        return " ".join([self.cells, str(self.order), *(f"{key}={value}" for key, value in self.options.items())])
 
 
-RUNS = (Run("hex", 5, 0.01, 0.005, 0.01, "hllc"), Run("hex", 3, 0.04, 0.01, 0.06, "llf"),
-        Run("tet", 3, 0.04, 0.01, 0.06, "llf"))
+BARS = 0.04, 0.01, 0.06
+RUNS = (Run("hex", 5, 0.01, 0.005, 0.01, {}), Run("hex", 3, *BARS, {"flux": "llf", "quadrature": "9"}),
+        Run("tet", 3, *BARS, {"cut": "middle", "quadrature": "9", "ldg_tau": "1"}),
+        Run("tet", 3, *BARS, {"flux": "llf", "quadrature": "9"}))
 
 
 def sampled(run: Run, count: int, until: float, target: str, cfl: float = 0.8) -> dict[str, Any]:
     """Time, kinetic energy and enstrophy of a run on count^3 blocks, and its cost."""
-    given = {"case": "tgv", "dim": "3", "mesh": f"box:{count},{count},{count}", "cells": run.cells, "flux": run.flux,
-             "order": str(run.order), "re": str(REYNOLDS), "mach": "0.1", "prandtl": "0.71", "dt": "1"}
+    given = {"case": "tgv", "dim": "3", "mesh": f"box:{count},{count},{count}", "cells": run.cells,
+             "order": str(run.order), "re": str(REYNOLDS), "mach": "0.1", "prandtl": "0.71", "dt": "1", **run.options}
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
         path = aotato.build("cns", options=given, path=Path(folder, "cns.h5"), targets=target)
@@ -95,6 +105,7 @@ def figure(results: dict[str, Any], out: str) -> None:
     panel.plot(reference["time"], 2 / REYNOLDS * np.array(reference["enstrophy"]), "k-", label="spectral, 64^3: 2 nu Z")
     for row in results["runs"]:
         name = f"{row['run']['cells']}, order {row['run']['order']}"
+        name += ", cut around middles" if row["run"]["options"].get("cut") == "middle" else ""
         (line,) = panel.plot(row["time"], 2 / REYNOLDS * np.array(row["enstrophy"]), "--", label=f"{name}: 2 nu Z")
         panel.plot(row["time"][1:-1], -np.array(row["dE/dt"]), ":", color=line.get_color(), label=f"{name}: -dE/dt")
     panel.set_xlabel("t")
@@ -107,25 +118,41 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=8, help="blocks along each edge")
     parser.add_argument("--until", type=float, default=10.0)
     parser.add_argument("--target", default="cpu")
-    parser.add_argument("--flux", help="of all runs, instead of each one's own")
     parser.add_argument("--cfl", type=float, default=0.8)
-    parser.add_argument("--only", default="", help="runs whose name, such as hex5, begins so")
+    parser.add_argument("--only", default="", help="runs whose name, such as 'hex 5', begins so")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the app, in all runs")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--one", type=int, help="do this run alone, here")
     parser.add_argument("--figure", nargs=2, metavar=("RESULTS", "PNG"), help="draw a result file instead")
     chosen = parser.parse_args()
     if chosen.figure:
         figure(json.loads(Path(chosen.figure[0]).read_text()), chosen.figure[1])
-        return
+    elif chosen.one is not None:
+        print(json.dumps(one(RUNS[chosen.one], chosen)), flush=True)
+    else:
+        numbers = [number for number, run in enumerate(RUNS) if run.name.startswith(chosen.only)]
+        with ThreadPoolExecutor(chosen.jobs) as pool:
+            rows = [row for row in pool.map(apart, numbers) if row is not None]
+        print(json.dumps({"command": " ".join(sys.argv), "runs": rows}, indent=1))
+
+
+def one(run: Run, chosen: argparse.Namespace) -> dict[str, Any]:
     reference = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else None
-    rows = []
-    for run in RUNS:
-        if not f"{run.cells}{run.order}".startswith(chosen.only):
-            continue
-        run = replace(run, flux=chosen.flux or run.flux)
-        found = sampled(run, chosen.count, chosen.until, chosen.target, chosen.cfl)
-        rows.append({"run": asdict(run), **found, **judged(run, found, reference)})
-        brief = {key: value for key, value in rows[-1].items() if not isinstance(value, list) or key.endswith("_off")}
-        print(json.dumps(brief), file=sys.stderr, flush=True)
-    print(json.dumps({"command": " ".join(sys.argv), "runs": rows}, indent=1))
+    run = replace(run, options={**run.options, **dict(text.split("=", 1) for text in chosen.option)})
+    found = sampled(run, chosen.count, chosen.until, chosen.target, chosen.cfl)
+    return {"run": asdict(run), **found, **judged(run, found, reference)}
+
+
+def apart(number: int) -> dict[str, Any] | None:
+    """A run by a process of this command line; None, and its last words, where it failed."""
+    done = subprocess.run([sys.executable, *sys.argv, "--one", str(number)], capture_output=True, text=True)
+    if not done.stdout.startswith("{"):  # one that stumbled after its result has one
+        print(f"{RUNS[number].name}: {done.returncode} {done.stderr[-400:]}", file=sys.stderr, flush=True)
+        return None
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
+    brief = {key: value for key, value in row.items() if not isinstance(value, list) or key.endswith("_off")}
+    print(json.dumps(brief), file=sys.stderr, flush=True)
+    return row
 
 
 if __name__ == "__main__":

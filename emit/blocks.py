@@ -29,6 +29,8 @@ from aotato.emit.tiles import MATRIX, MOST_BESIDE, MOST_PAIRS, SINGLE, Tile, is_
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
+GROUPS = 2  # that the least local memory should hold
+
 
 def kernel(
     program: ir.Program,
@@ -91,7 +93,8 @@ def _mapped(plan: Phases, target: Target, matrices: bool) -> tuple[tuple[Nest, .
     tiles_ = _tiles(plan, steps, target, matrices)
     if matrices and not any(tile.matrix for tile in tiles_):
         return None
-    if _lanes_that_fit(steps, tiles_, target) < target.lanes:
+    # Several groups side by side hide each other's waits
+    if _lanes_that_fit(steps, tiles_, target) < GROUPS * target.lanes:
         early = with_early_sums(plan)
         if early is not None and early.bytes_each < steps.bytes_each:
             steps, tiles_ = early, _tiles(plan, early, target, matrices, tiles_[-1])

@@ -19,7 +19,9 @@ from aotato.frontend import expr as ex
 from aotato.frontend import ir
 
 MOST_UNROLLED = 1500  # terms of a nest that are written out where its loop over elements becomes vectors
-UNROLLED = 10  # terms of a sum over a block's elements that compilers are asked to write out: more take registers
+# Terms of a sum over a block's elements that compilers are asked to write out: more take registers, which divisions
+# need too
+UNROLLED = 10
 LONGEST_SUM = 64  # terms added in sequence before partial sums are joined: rounding stays near that of a tree
 
 
@@ -217,7 +219,7 @@ class NestWriter:
             if self.out.block is not None and self.out.block.across and _terms(self.spec) <= MOST_UNROLLED:
                 # Compilers make vectors of elements where no loop stands inside theirs
                 self.out.tags[iname] = "unr"
-            elif self.out.block is not None and self.out.target.lockstep:
+            elif self.out.block is not None and self.out.target.lockstep and not self.out.target.approximate:
                 self.out.tags[iname] = f"unr_hint.{UNROLLED}"
         outer = (*filter(None, (self.space.turn,)), *(i for parent in loop.parents for i in self.loops[parent]))
         self.loops[loop.name] = names

@@ -119,7 +119,16 @@ def _call(call: Call, paths: Paths) -> data.Call:
 
 def _every(plan: Plan, every: Every, paths: Paths) -> data.Every:
     updates = _updates(plan, every.update)
-    return data.Every(every.entry, every.interval, every.before, _settings(every, paths), updates)
+    for text, words in every.check.items():
+        if not isinstance(text, str) or not isinstance(words, str):
+            raise AppError(f"a check after entry {every.entry!r} is {text!r}: {words!r}; expected a host expression "
+                           "and what to say where it does not hold, both texts")
+    for path in every.show:
+        if path not in paths.reduced(every.entry):
+            raise unknown(f"the plan shows, of entry {every.entry!r}, reduced value", path, paths.reduced(every.entry))
+    checks = tuple(data.Check(text, words) for text, words in every.check.items())
+    return data.Every(every.entry, every.interval, every.before, _settings(every, paths), updates, checks,
+                      tuple(every.show))
 
 
 def _settings(call: Call | Every, paths: Paths) -> tuple[data.Setting, ...]:

@@ -21,6 +21,7 @@ def check(plan: data.Plan, paths: Paths) -> None:
         if every.before:
             walk.call(every)
             walk.updates(every.update)
+            walk.checks(every)
     for call in plan.step:
         walk.call(call)
     walk.updates(plan.update)
@@ -30,7 +31,9 @@ def check(plan: data.Plan, paths: Paths) -> None:
         # What it computes may be steps old, or not there yet, for everyone but itself
         known = set(walk.known)
         walk.call(one)
-        walk.updates(one.update if isinstance(one, data.Every) else ())
+        if isinstance(one, data.Every):
+            walk.updates(one.update)
+            walk.checks(one)
         walk.known = known
     walk.known |= {path for every in after for path in paths.reduced(every.entry)}
     if plan.until:
@@ -60,6 +63,10 @@ class _Walk:
     def updates(self, updates: Iterable[data.Update]) -> None:
         for update in updates:
             self.expression(update.text, f"the update of {update.name!r}")
+
+    def checks(self, every: data.Every) -> None:
+        for check in every.check:
+            self.expression(check.text, f"a check after entry {every.entry!r}")
 
     def expression(self, text: str, where: str) -> None:
         try:

@@ -41,7 +41,9 @@ class Call:
 class Every:
     """A call in one step out of `interval`: after the steps whose number it divides or, with `before`, before them.
 
-    Steps are counted from 0, so a `before` call comes before the first step. `update` follows the call. The loader's
+    Steps are counted from 0, so a `before` call comes before the first step. `update` follows the call. `check` comes
+    last: host expressions that must hold, each with what to say where it does not, which ends the run as failed. `show`
+    lists the reduced values that are printed, where all would make too wide a table; files keep all. The loader's
     `--every ENTRY=K` replaces the interval.
     """
 
@@ -50,6 +52,8 @@ class Every:
     before: bool = False
     set: Mapping[str, Number | str] = field(default_factory=dict)
     update: Mapping[str, str] = field(default_factory=dict)
+    check: Mapping[str, str] = field(default_factory=dict)
+    show: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from aotato.runtime_stub import output, plan, plan_data, values, vtkhdf
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle
 from aotato.runtime_stub.output import About
-from aotato.runtime_stub.plan import NotReached, Runner
+from aotato.runtime_stub.plan import Runner, Stopped
 from aotato.runtime_stub.program import Program
 from aotato.runtime_stub.values import Array, Wanted
 
 OUTPUT = "output"  # the name of result files in --every
 VTK = "vtk"  # and of files for ParaView
 PROGRESS_SECONDS = 1.0
+WIDTH, STEP_WIDTH = 12, 7  # of printed columns: six digits, sign and exponent
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def run(program: Program, order: Order, chosen: Namespace, digest: str) -> Done:
     try:
         runner.run(order.steps, order.until, order.scalars, order.every, observed if world.rank == 0 else None,
                    on_step if watched else None)
-    except NotReached as refusal:
+    except Stopped as refusal:
         error = refusal
     program.queue.finish()
     seconds = time.monotonic() - begin
@@ -168,6 +169,8 @@ class Observed:
         self.columns = {entry: ("step", *times, *paths) for entry, paths in rows.items() if paths}
         self.rows: dict[str, list[tuple[float, ...]]] = {entry: [] for entry in self.columns}
         self.scalars, self.loud = scalars, loud
+        self.printed = {entry: _printed(columns, next(e.show for e in found.every if e.entry == entry))
+                        for entry, columns in self.columns.items()}
 
     def __call__(self, entry: str, step: int, reduced: Mapping[str, float]) -> None:
         if entry not in self.columns:
@@ -175,15 +178,22 @@ class Observed:
         columns, rows = self.columns[entry], self.rows[entry]
         row = tuple(step if c == "step" else reduced[c] if c in reduced else self.scalars[c] for c in columns)
         if self.loud and not rows:
-            print("  ".join([entry, *(f"{column:>14}" for column in columns)]), flush=True)
+            print(" ".join([entry, *(f"{columns[i]:>{width}}" for i, width in self.printed[entry])]), flush=True)
         rows.append(row)
         if self.loud:
-            print("  ".join([entry, *(f"{value:>14.7g}" for value in row)]), flush=True)
+            print(" ".join([entry, *(f"{row[i]:>{width}.6g}" for i, width in self.printed[entry])]), flush=True)
 
     def tables(self) -> dict[str, dict[str, Array]]:
         """entry -> column -> values."""
         return {entry: {name: np.array([row[i] for row in self.rows[entry]], "int64" if name == "step" else "float64")
                         for i, name in enumerate(columns)} for entry, columns in self.columns.items()}
+
+
+def _printed(columns: tuple[str, ...], show: tuple[str, ...]) -> list[tuple[int, int]]:
+    """The columns to print, and how wide: steps, the time, and what the plan shows, in its order."""
+    first = [column for column in columns if column in ("step", plan.TIME)]
+    chosen = [columns.index(column) for column in ((*first, *show) if show else columns)]
+    return [(i, max(WIDTH if i else STEP_WIDTH, len(columns[i]))) for i in chosen]
 
 
 class _Results:

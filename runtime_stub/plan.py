@@ -33,9 +33,20 @@ class Steppable(Protocol):
     def reduced(self, entry: str) -> Mapping[str, float]:
         """The 0-dimensional allreduce outputs of the last call of the entry."""
 
+    def not_finite(self) -> str:
+        """Where the state holds values that are not finite: words, or none. Collective."""
 
-class NotReached(Refusal):
+
+class Stopped(Refusal):
+    """The loop has ended where it should not have: its state is as the last step left it."""
+
+
+class NotReached(Stopped):
     """The loop has done the most steps it may do, and its end was not reached."""
+
+
+class CheckFailed(Stopped):
+    """A check of the plan does not hold."""
 
 
 class Runner:
@@ -81,7 +92,7 @@ class Runner:
         Steps are whole: the last one may pass `until_time`. `set`: scalars, free 0-dimensional inputs, or reduced
         values of init calls that a set state replaces; `every`: intervals by entry. `on_observe` is called after each
         `every` call that is not `before`, `on_step` with the steps done after each step. Returns `scalars()`.
-        Raises Refusal (agreed where all ranks give the same arguments), NotReached after `at_most` steps.
+        Raises Refusal (agreed where all ranks give the same arguments), NotReached after `at_most` steps, CheckFailed.
         """
         intervals = check(self.plan, steps, until_time, every or {})
         self._set(set or {})
@@ -150,8 +161,8 @@ class Runner:
 
     def _every(self, every: plan_data.Every, on_observe: Observe | None) -> Action:
         call, entry, values, reduced = self._call(every), every.entry, self.values, self.program.reduced
-        updates = [self._update(u) for u in every.update]
-        if not updates and on_observe is None:
+        updates, checks = [self._update(u) for u in every.update], every.check
+        if not updates and not checks and on_observe is None:
             return call
 
         def action() -> None:
@@ -160,8 +171,22 @@ class Runner:
                 update()
             if on_observe is not None:
                 on_observe(entry, int(values["step"]), reduced(entry))
+            for check in checks:
+                self._check(check)
 
         return action
+
+    def _check(self, check: plan_data.Check) -> None:
+        """All ranks find the same, as they know the same values."""
+        expression = self._expressions[check.text]
+        if expression.value(self.values):
+            return
+        step = self.step
+        time = f" (t = {self.values[TIME]:.7g})" if TIME in self.values else ""
+        found = ", ".join(f"{name} is {self.values[name]:.7g}" for name in sorted(expression.names))
+        where = self.program.not_finite()
+        raise CheckFailed(f"after {step} step{'s' * (step != 1)}{time} {check.words}: {found}, where {check.text!r} "
+                          f"should hold{where and '; ' + where}", agreed=True)
 
     def _call(self, call: plan_data.Call | plan_data.Every) -> Action:
         """Settings, the call, and the reduced values that some expression reads."""
@@ -243,7 +268,8 @@ def check_settable(plan: plan_data.Plan, name: str, initialised: bool = False) -
 def _texts(plan: plan_data.Plan) -> set[str]:
     settings = (setting.value for call in plan.calls for setting in call.set)
     updates = (update.text for update in (*plan.update, *(u for e in plan.every for u in e.update)))
-    return {text for text in (*settings, *updates, plan.until or None) if isinstance(text, str)}
+    checks = (check.text for e in plan.every for check in e.check)
+    return {text for text in (*settings, *updates, *checks, plan.until or None) if isinstance(text, str)}
 
 
 def _only_init(plan: plan_data.Plan) -> frozenset[str]:

@@ -45,6 +45,14 @@ class Update:
 
 
 @dataclass(frozen=True)
+class Check:
+    """The host expression `text` must hold; `words` say what is wrong where it does not."""
+
+    text: str
+    words: str
+
+
+@dataclass(frozen=True)
 class Call:
     """Settings, then one call of the entry."""
 
@@ -61,6 +69,8 @@ class Every:
     before: bool = False
     set: tuple[Setting, ...] = ()
     update: tuple[Update, ...] = ()
+    check: tuple[Check, ...] = ()
+    show: tuple[str, ...] = ()  # reduced values that are printed; (): all
 
 
 @dataclass(frozen=True)
@@ -119,8 +129,9 @@ def from_json(data: Mapping[str, Any]) -> Plan:
     """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on data of another form."""
 
     def many(cls: Any, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-        nested = {"set": Setting, "update": Update}
-        return tuple(cls(**{k: many(nested[k], v) if k in nested else v for k, v in row.items()}) for row in rows)
+        nested = {"set": Setting, "update": Update, "check": Check}
+        return tuple(cls(**{k: many(nested[k], v) if k in nested else tuple(v) if k == "show" else v
+                            for k, v in row.items()}) for row in rows)
 
     kinds = {"step": Call, "init": Call, "carry": Carry, "scalars": Scalar, "update": Update, "every": Every,
              "free": FreeInput, "draw": Call}

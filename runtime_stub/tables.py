@@ -102,6 +102,8 @@ def _range(array: Array) -> tuple[str, ...]:
         return ("empty",)
     if array.dtype.kind == "b":
         return (f"{int(array.sum())} of {array.size} true",)
+    if array.ndim == 0:
+        return (f"{array.item():.7g}",)
     kind = "|.| " if array.dtype.kind == "c" else ""
     real = np.abs(array) if kind else array
     mean = real.mean(dtype=np.float64)

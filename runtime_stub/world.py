@@ -93,6 +93,10 @@ class World:
         """Rank 0's value, on every rank."""
         return value if self.comm is None else self.comm.bcast(value, root=0)
 
+    def each(self, value: T) -> list[T]:
+        """Every rank's value, on every rank."""
+        return [value] if self.comm is None else self.comm.allgather(value)
+
     def expect(self, ranks: int, file: str) -> None:
         """Refuse a number of processes that the bundle `file` was not built for."""
         started = max(self.size, (self.launch and self.launch.size) or 1)

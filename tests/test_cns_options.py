@@ -55,6 +55,10 @@ REFUSED = {
     "case cylinder has no mesh of its own: give mesh=FILE": {"case": "cylinder"},
     "lengths has 3 numbers, but the mesh has 2 axes: give one number, or one an axis": {"lengths": "1,2,3"},
     "expected periodic=none or axes such as x,y, but found periodic=x,z": {"periodic": "x,z"},
+    "option quadrature=-1 of app 'cns' must lie between 0 and 21": {"quadrature": "-1"},
+    "option cut=centre of app 'cns' is none of diagonal, middle": {"cut": "centre"},
+    "option cut is for the simplices of a box, but the cells are quad: leave it out":
+        {"cut": "middle", "cells": "quad"},
     "option re is for physics=ns, but the physics is euler (physics=ns turns friction on)":
         {"physics": "euler", "re": "10"},
     "option sutherland is for viscosity=sutherland, but the viscosity is constant": {"sutherland": "0.5"},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 
+import h5py
 import numpy as np
 import pytest
 
 import cns
+import mpi
 from aotato.emit import order
 from aotato.runtime_stub import cli
 from aotato.runtime_stub import options as loader
@@ -102,6 +104,22 @@ def test_commands_of_the_docs_are_understood(folder, monkeypatch):
         loader.parse([found.bundle, *found.loader])
     drawn = [shlex.split(part)[1:] for part in commands if part.strip().startswith("aotato plot")]
     assert drawn and all(cli.parser().parse_args(words).obey is cli.picture for words in drawn)
+
+
+def test_a_flow_that_blows_up_ends_as_a_failure_on_all_ranks(folder, results):
+    """The steps are hundreds of times too long; `observe` says so, and the results are kept as they are."""
+    out = folder / "blown.h5"
+    done = mpi.mpiexec(2, ["-m", "aotato.runtime_stub.run", folder / "tgv_2.h5", "--set", "dt=4", "--set", "end=1e6",
+                           "--every", "observe=4", "--output", out], env=cns.CROWDED)
+    assert done.returncode == 1
+    table = [line for line in done.stdout.splitlines() if line.startswith("observe ")]
+    assert table[0].split()[:4] == ["observe", "step", "t", "energy"] and max(map(len, table)) <= 120
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("aotato: ")]
+    assert re.fullmatch(r"aotato: after (4|8) steps \(t = \d+\) the flow is no longer finite .*: bad is \d+, where "
+                        r"'bad == 0' should hold; 'q' holds \d+ values that are not finite, the first on rank \d at "
+                        r"\[.*\]", sentence)
+    with h5py.File(out) as file:
+        assert file["observed/observe/bad"][-1] > 0 and file.attrs["step"] in (4, 8)
 
 
 def test_launches_and_messages(folder, results):

@@ -21,7 +21,7 @@ from conftest import ROOT
 from dg import scrambled, warp
 
 COUNTS = {"tri": (4, 3), "quad": (4, 3), "tet": (2, 3, 2), "hex": (3, 2, 3)}
-CELLS_OF_A_BLOCK = {"tri": 2, "quad": 1, "tet": 6, "hex": 1}
+CELLS_OF_A_BLOCK = {"diagonal": {"tri": 2, "quad": 1, "tet": 6, "hex": 1}, "middle": {"tri": 4, "tet": 24}}
 TABLES = ("nodes", "metric", "jacobian", "normals", "scale", "mass", "side", "h_face", "height", "boundary")
 # What is periodic; 2D takes the first two
 PERIODIC = [(False, False, False), (True, False, False), (False, True, True), (True, True, True)]
@@ -33,13 +33,16 @@ def box(cell, counts=None, periodic=True, **words):
     return mesh.box(counts, periodic=flags, cell=cell, **words)
 
 
-@pytest.mark.parametrize(("cell", "periodic"), list(product(COUNTS, PERIODIC)))
-def test_a_box_is_filled_and_closed(cell, periodic):
+@pytest.mark.parametrize(("cell", "periodic", "cut"), [
+    *((*pair, "diagonal") for pair in product(COUNTS, PERIODIC)),
+    ("tri", PERIODIC[1], "middle"), ("tet", PERIODIC[2], "middle"), ("tet", PERIODIC[3], "middle"),
+])
+def test_a_box_is_filled_and_closed(cell, periodic, cut):
     counts, flags = COUNTS[cell], periodic[: len(COUNTS[cell])]
     lengths, origin = (2.0, 3.0, 0.5)[: len(counts)], (-1.0, 0.0, 7.0)[: len(counts)]
-    made = box(cell, periodic=periodic, lengths=lengths, origin=origin)
+    made = box(cell, periodic=periodic, lengths=lengths, origin=origin, cut=cut)
     el = element(cell, 1)
-    assert len(made.cells) == CELLS_OF_A_BLOCK[cell] * np.prod(counts)
+    assert len(made.cells) == CELLS_OF_A_BLOCK[cut][cell] * np.prod(counts)
     whole = geometry(mesh.oriented(made), el)
     assert whole.affine
     np.testing.assert_allclose(whole.mass.sum(), np.prod(lengths), rtol=1e-14)
@@ -288,6 +291,7 @@ def test_what_is_no_mesh_is_refused_with_a_place(name):
     (lambda: mesh.box((4, 0)), "expected positive counts of a box, but found 4, 0"),
     (lambda: mesh.box((4, 4), lengths=(1, -1)), "expected positive lengths of a box, but found 1, -1"),
     (lambda: mesh.box((4, 4), lengths=(1, 1, 1)), "expected lengths for 2 axes, but found 3: 1, 1, 1"),
+    (lambda: mesh.box((4, 4), cut="centre"), "a cut along the diagonal or around the middle, but found 'centre'"),
     (lambda: mesh.box((4, 4), periodic=(True,)), "expected periodic flags for 2 axes, but found 1"),
     (lambda: element("wedge", 2), "cells are one of tri, quad, tet, hex, not 'wedge'"),
     (lambda: element("tri", 8), "order must be from 1 to 7, not 8"),

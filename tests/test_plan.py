@@ -15,7 +15,7 @@ from aotato.frontend import AppError, Call, Every, Plan, Scalar, allreduce, arra
 from aotato.frontend.adapter.trace import trace
 from aotato.runtime_stub import plan_data
 from aotato.runtime_stub.errors import Refusal
-from aotato.runtime_stub.plan import NotReached, Runner
+from aotato.runtime_stub.plan import CheckFailed, NotReached, Runner
 
 # The entries of an app; inputs are made anew by each, as apps do
 
@@ -66,7 +66,8 @@ GOOD = Plan(
     carry={"q_new": "q", "u_new": "u", "v_new": "v"},
     scalars=(Scalar("t", 0, unit="s"), Scalar("dt", 0.1), Scalar("cfl", 0.5)),
     update={"t": "t + dt"},
-    every=(Every("observe", 10), Every("timestep", 5, before=True, update={"dt": "cfl*dt_max"})),
+    every=(Every("observe", 10, check={"mass >= 0": "less than nothing is left"}, show=("mass",)),
+           Every("timestep", 5, before=True, update={"dt": "cfl*dt_max"})),
     until="rs <= 1e-20*rs0",
     at_most=500,
 )
@@ -113,6 +114,12 @@ WRONG = [
      {"scalars": (*GOOD.scalars, Scalar("rs", 0))}),
     ("input 'v' of entry 'timestep' has the name of a scalar, but no call sets it",
      {"scalars": (*GOOD.scalars, Scalar("v", 0)), "carry": {"q_new": "q"}}),
+    ("a check after entry 'observe', 'mas > 0', reads 'mas', which does not exist; did you mean 'mass'",
+     {"every": (Every("observe", 2, check={"mas > 0": "empty"}), GOOD.every[1])}),
+    ("shows, of entry 'observe', reduced value 'mas', which does not exist; did you mean 'mass'",
+     {"every": (Every("observe", 2, show=("mas",)), GOOD.every[1])}),
+    ("a check after entry 'observe' is 'mass > 0': 3; expected a host expression",
+     {"every": (Every("observe", 2, check={"mass > 0": 3}), GOOD.every[1])}),
     ("updates scalar 'dtt', which does not exist; did you mean 'dt'", {"update": {"dtt": "1"}}),
     ("update of 't' is 3; expected", {"update": {"t": 3}}),
     ("for entry 'step', input 'aa', which does not exist; did you mean 'a'", {"step": (Call("step", {"aa": 1}),)}),
@@ -190,6 +197,9 @@ class Fake:
 
     def reduced(self, entry):
         return self.found[entry]
+
+    def not_finite(self):
+        return "'q' holds 3 values that are not finite"
 
 
 @pytest.fixture
@@ -289,6 +299,16 @@ def test_an_expression_without_a_value_ends_the_run(plan):
     loop = runner(plan, update=(plan_data.Update("t", "t/(step - 1)"),))
     with pytest.raises(Refusal, match=r"'t/\(step - 1\)' has no value: .*division"):
         loop.run(steps=5)
+
+
+def test_a_check_that_does_not_hold_ends_the_run_once_its_row_is_known(programs):
+    checked = dataclasses.replace(GOOD.every[0], interval=2, check={"mass < 10": "the mass is too much"})
+    loop, rows = runner(resolve(dataclasses.replace(GOOD, every=(checked, GOOD.every[1])), programs)), []
+    with pytest.raises(CheckFailed) as caught:
+        loop.run(steps=9, on_observe=lambda entry, step, reduced: rows.append(step))
+    assert str(caught.value) == ("after 4 steps (t = 8) the mass is too much: mass is 12, where 'mass < 10' should "
+                                 "hold; 'q' holds 3 values that are not finite")
+    assert caught.value.agreed and rows == [2, 4] and loop.step == 4
 
 
 def test_callbacks(plan):

@@ -75,6 +75,10 @@ __all__ = (
 )
 
 
+# What a run says that has lost its solution
+UNSTABLE = "the flow is no longer finite (steps too long? cells too large for what flows?)"
+
+
 def setup(size: int, opt: Any) -> Problem:
     return problem.make(size, opt)
 
@@ -127,8 +131,11 @@ def plan(opt: Any) -> Plan:
                  Scalar("end", settings.end, "time", "where the run ends"), Scalar("cfl", opt.cfl)),
         update={"t": f"t + {dt}"},
         every=(
-            *([] if opt.dt else [Every("timestep", opt.dt_every, before=True, update={"dt": "cfl * longest"})]),
-            Every("observe", opt.observe_every, set={"t": "t"}),
+            *([] if opt.dt else [Every("timestep", opt.dt_every, before=True, update={"dt": "cfl * longest"},
+                                       check={"longest > 0": UNSTABLE})]),
+            Every("observe", opt.observe_every, set={"t": "t"}, check={"bad == 0": UNSTABLE},
+                  show=("energy", "kinetic", "enstrophy", *(["error2"] if settings.case.exact else ["mass"]),
+                        "rho.min", "p.min", "bad")),
         ),
         until="not t < end * (1 - 1e-12)",  # also where the time is no number any more
         at_most=10**9,

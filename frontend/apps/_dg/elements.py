@@ -47,7 +47,8 @@ class Element:
     face_lattice: Array  # (m, dim - 1) integer coordinates on the reference face
     face_nodes: Array  # (F, m)
     face_normals: Array  # (F, dim) outward, times the ratio of surface to reference face
-    face_weights: Array  # (m,) of integrals over the reference face
+    face_mass: Array  # (m, m) of the reference face
+    face_weights: Array  # (m,) of integrals over it
     lift: Array | None  # simplices: (n, K) inverse mass times masses of the faces
     lift_nodes: Array | None  # tensor cells: (n, dim) the face node at a node, for each axis; any in range elsewhere
     lift_weights: Array | None  # tensor cells: (n, dim) 1 / weight, zero where the node is on no face of the axis
@@ -89,25 +90,44 @@ def interpolation(element: Element, points: Array) -> Array:
     return result
 
 
-def quadrature(cell: str, degree: int) -> tuple[Array, Array]:
-    """Points (points, dim) and weights (points,) of the reference cell, exact for polynomials of the degree."""
+def face_interpolation(element: Element, points: Array) -> Array:
+    """(points, m): values at `points` (points, dim - 1) of the reference face from those at a face's nodes."""
     import modepy
 
-    dim = DIMENSIONS[cell]
-    if cell in SIMPLICES:
+    functions = _basis(element.cell, element.order, 1).functions
+    result: Array = modepy.resampling_matrix(functions, points.T, _face_places(element).T)
+    return result
+
+
+def quadrature(cell: str, degree: int, faces: int = 0) -> tuple[Array, Array]:
+    """Points (points, dim) and weights (points,) of the reference cell, exact for polynomials of the degree.
+
+    With `faces` 1 they are those of the reference face, in no direction preferred to another.
+    """
+    import modepy
+
+    dim = DIMENSIONS[cell] - faces
+    if cell in SIMPLICES and dim > 1:
         rule = modepy.quadrature_for_space(modepy.PN(dim, degree), modepy.Simplex(dim))
     else:
         rule = modepy.LegendreGaussTensorProductQuadrature(degree // 2, dim)
     return np.ascontiguousarray(rule.nodes.T), rule.weights
 
 
-def _basis(cell: str, order: int) -> Any:
-    """An orthonormal basis of modepy."""
+def _basis(cell: str, order: int, faces: int = 0) -> Any:
+    """An orthonormal basis of modepy; with `faces` 1 on the reference face."""
     import modepy
 
-    dim = DIMENSIONS[cell]
+    dim = DIMENSIONS[cell] - faces
     shape = modepy.Simplex(dim) if cell in SIMPLICES else modepy.Hypercube(dim)
     return modepy.orthonormal_basis_for_space(modepy.space_for_shape(shape, order), shape)
+
+
+def _face_places(element: Element) -> Array:
+    """(m, dim - 1) the places of any face's nodes on the reference face."""
+    on = element.nodes[element.face_nodes[0]]
+    # The first face of a cube is across its first axis; that of a simplex opposite to its first corner
+    return on[:, 1:]
 
 
 def _simplex(cell: str, order: int) -> Element:
@@ -135,7 +155,7 @@ def _simplex(cell: str, order: int) -> Element:
         cell, order, dim, corners, np.ascontiguousarray(nodes), lattice, mass.sum(axis=1), mass,
         np.stack([_derivative(matrix) for matrix in derivative]), None, None, faces,
         np.array(places).reshape(-1, dim - 1), face_nodes, np.vstack([np.ones((1, dim)), -np.eye(dim)]),
-        face_mass[0].sum(axis=1), lift, None, None,
+        face_mass[0], face_mass[0].sum(axis=1), lift, None, None,
     )
 
 
@@ -168,10 +188,11 @@ def _cube(cell: str, order: int) -> Element:
     derivative = np.zeros((dim, len(lattice), len(lattice)))
     np.put_along_axis(derivative, line_nodes, line_weights, axis=2)
     lift_nodes, lift_weights = _sparse_lift(lattice, face_nodes, weights[0])
+    face_weights = weights[face_lattice].prod(axis=1)
     return Element(
         cell, order, dim, _cube_corners(dim), places[lattice], lattice, volume, np.diag(volume), derivative,
         line_nodes, line_weights, face_corners(cell), face_lattice, face_nodes,
-        np.array([(2 * end - 1) * np.eye(dim)[axis] for axis, end in faces]), weights[face_lattice].prod(axis=1),
+        np.array([(2 * end - 1) * np.eye(dim)[axis] for axis, end in faces]), np.diag(face_weights), face_weights,
         None, lift_nodes, lift_weights,
     )
 

@@ -15,6 +15,7 @@ from aotato.frontend.apps._dg.elements import DIMENSIONS, SIMPLICES, face_corner
 
 Array = np.ndarray[Any, Any]
 AXES = "xyz"
+CUTS = ("diagonal", "middle")
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,13 @@ def box(
     periodic: Sequence[bool] | bool = False,
     cell: str | None = None,
     warp: Callable[[Array], Array] | None = None,
+    cut: str = "diagonal",
 ) -> Mesh:
-    """A box of counts[0] x counts[1] (x counts[2]) blocks: quads or hexes, or each cut into 2 triangles or 6 tets.
+    """A box of counts[0] x counts[1] (x counts[2]) blocks: quads or hexes, or each cut into simplices.
 
-    Sides are named x-, x+, y-, ...; those of a periodic axis are joined, however few blocks lie between them. The
-    default cell is a simplex. Numbers given alone hold for all axes. Raises AppError.
+    These are 2 triangles or 6 tets along a diagonal of the block, or 4 or 24 around its `cut="middle"`, which prefer
+    no direction. Sides are named x-, x+, y-, ...; those of a periodic axis are joined, however few blocks lie between
+    them. The default cell is a simplex. Numbers given alone hold for all axes. Raises AppError.
     """
     dim = len(counts)
     cell = cell or {2: "tri", 3: "tet"}.get(dim, "tri")
@@ -67,12 +70,16 @@ def box(
         if not all(value > 0 for value in values):
             raise AppError(f"expected positive {name} of a box, but found {', '.join(map(str, values))}")
     joined = [bool(flag) for flag in _by_axis(periodic, dim, "periodic flags")]
-    shape = tuple(int(count) + 1 for count in counts)
-    lattice = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1).reshape(-1, dim)
-    vertices = np.asarray(start) + lattice * (np.asarray(sizes) / np.asarray(counts))
+    if cut not in CUTS:
+        raise AppError(f"expected a cut along the diagonal or around the middle, but found {cut!r}")
+    shape = tuple(2 * int(count) + 1 for count in counts)
     blocks = np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), -1).reshape(-1, 1, 1, dim)
     strides = np.array([math.prod(shape[axis + 1 :]) for axis in range(dim)])
-    cells = ((blocks + _pattern(cell, dim)) @ strides).reshape(-1, _pattern(cell, dim).shape[1])
+    pattern = _pattern(cell, dim, cut)
+    used, cells = np.unique((2 * blocks + pattern) @ strides, return_inverse=True)
+    cells = cells.reshape(-1, pattern.shape[1])
+    lattice = np.stack(np.unravel_index(used, shape), -1)
+    vertices = np.asarray(start) + lattice / 2 * (np.asarray(sizes) / np.asarray(counts))
     pairs = tuple(Periodic(f"{AXES[axis]}-", f"{AXES[axis]}+", tuple(float(v) for v in np.eye(dim)[axis] * sizes[axis]))
                   for axis in range(dim) if joined[axis])
     return Mesh(cell, vertices, cells.astype(np.int64), _sides(cell, cells, lattice, counts), pairs, warp)
@@ -86,19 +93,30 @@ def _by_axis(value: Any, dim: int, name: str) -> list[Any]:
     return list(value)
 
 
-def _pattern(cell: str, dim: int) -> Array:
-    """(cells, corners, dim): the cells of one block; simplices are Kuhn's, along the edges of a path each."""
+def _pattern(cell: str, dim: int, cut: str) -> Array:
+    """(cells, corners, dim): the cells of one block, in halves of it; a diagonal's are Kuhn's, a path of edges each."""
     if cell not in SIMPLICES:
-        return np.array([list(product((0, 1), repeat=dim))])[:, :, ::-1]
-    steps = np.eye(dim, dtype=int)
+        return np.array([list(product((0, 2), repeat=dim))])[:, :, ::-1]
+    if cut == "middle":
+        return _around(dim)
+    steps = 2 * np.eye(dim, dtype=int)
     return np.array([[np.zeros(dim, int), *np.cumsum(steps[list(path)], axis=0)] for path in permutations(range(dim))])
 
 
+def _around(dim: int) -> Array:
+    """From the middle to the middle of a face, and so on, to both ends of an edge."""
+    if dim == 1:
+        return np.array([[[0], [2]]])
+    return np.array([[[1] * dim, *np.insert(lower, axis, end, axis=1)]
+                     for axis, end, lower in product(range(dim), (0, 2), _around(dim - 1))])
+
+
 def _sides(cell: str, cells: Array, lattice: Array, counts: Sequence[int]) -> dict[str, Array]:
+    """`lattice` counts half blocks."""
     faces = cells[:, face_corners(cell)].reshape(-1, face_corners(cell).shape[1])
     places = lattice[faces]
     return {
-        f"{AXES[axis]}{'-+'[end]}": faces[(places[:, :, axis] == end * count).all(axis=1)].astype(np.int64)
+        f"{AXES[axis]}{'-+'[end]}": faces[(places[:, :, axis] == 2 * end * count).all(axis=1)].astype(np.int64)
         for axis, count in enumerate(counts)
         for end in (0, 1)
     }

@@ -7,7 +7,7 @@ look through.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,24 +35,24 @@ class Operators:
     @cached_property
     def coordinates(self) -> tuple[Array, ...]:
         """By axis (E, n)."""
-        return tuple(_constant(self.domain.nodes[:, :, axis]) for axis in range(self.dim))
+        return tuple(constant(self.domain.nodes[:, :, axis]) for axis in range(self.dim))
 
     @cached_property
     def face_coordinates(self) -> tuple[Array, ...]:
         """By axis (E, K)."""
-        return tuple(_constant(self.domain.face_nodes[:, :, axis]) for axis in range(self.dim))
+        return tuple(constant(self.domain.face_nodes[:, :, axis]) for axis in range(self.dim))
 
     @cached_property
     def normal(self) -> tuple[Array, ...]:
         """Of unit length, outward; by axis (E, K)."""
         if self.domain.affine:
             return tuple(self.faces(self.domain.normals[:, :, axis]) for axis in range(self.dim))
-        return tuple(_constant(self.domain.normals[:, :, axis]) for axis in range(self.dim))
+        return tuple(constant(self.domain.normals[:, :, axis]) for axis in range(self.dim))
 
     @cached_property
     def scale(self) -> Array:
         """Area element over volume element: (E, K)."""
-        return self.faces(self.domain.scale) if self.domain.affine else _constant(self.domain.scale)
+        return self.faces(self.domain.scale) if self.domain.affine else constant(self.domain.scale)
 
     @cached_property
     def side(self) -> Array:
@@ -66,7 +66,7 @@ class Operators:
 
     def faces(self, values: Table) -> Array:
         """Constants by face, (E, F) of numpy, as (E, K) by face node."""
-        return take(_constant(values), self._face, axis=1)
+        return take(constant(values), self._face, axis=1)
 
     def inside(self, x: Array) -> Array:
         """Values of each face's own element: (..., E, n) -> (..., E, K)."""
@@ -96,7 +96,7 @@ class Operators:
     def _exchanged(self, x: Array, sends: Sequence[Table], tag: str) -> Array | None:
         received = []
         for peer, numbers in zip(self.domain.peers, sends, strict=True):
-            sent = pt.transpose(take(_flat(x), _constant(numbers), axis=1), (1, 0))
+            sent = pt.transpose(take(_flat(x), constant(numbers), axis=1), (1, 0))
             ghost = make_distributed_recv(peer.rank, tag, (peer.receives, x.shape[0]), x.dtype)
             received.append(staple_distributed_send(sent, peer.rank, tag, stapled_to=ghost))
         if len(received) < 2:
@@ -105,30 +105,35 @@ class Operators:
 
     def on(self, boundary: str) -> Array | None:
         """Which face nodes lie on it: bool (E, K). None where this rank has none. Raises ValueError: no such name."""
-        mask = self.domain.boundary == self.domain.boundaries.index(boundary)
+        mask = self._mask(boundary)
         return self.faces(mask) if mask.any() else None
 
-    def select(self, values: Mapping[str, Array], otherwise: Array) -> Array:
-        """`values[name]` (..., E, K) on boundary `name`, `otherwise` elsewhere."""
+    def select(self, values: Mapping[str, Array], otherwise: Array, spread: Callable[[Table], Array] | None = None
+               ) -> Array:
+        """`values[name]` (..., E, K) on boundary `name`, `otherwise` elsewhere; `spread` is `faces` of other points."""
         for name, value in values.items():
-            mask = self.on(name)
-            if mask is not None:
-                otherwise = pt.where(mask, value, otherwise)
+            mask = self._mask(name)
+            if mask.any():
+                otherwise = pt.where((spread or self.faces)(mask), value, otherwise)
         return otherwise
+
+    def _mask(self, boundary: str) -> Table:
+        found: Table = self.domain.boundary == self.domain.boundaries.index(boundary)
+        return found
 
     def gradient(self, x: Array) -> Array:
         """The gradient inside elements: (V, E, n) -> (dim, V, E, n)."""
         if self.domain.affine:
-            return pt.einsum("erd,rvei->dvei", self._metric, self._reference_gradient(x))
+            return pt.einsum("erd,rvei->dvei", self.metric, self._reference_gradient(x))
         reference = self._reference_gradient(x)
-        return pt.einsum("eird,rvei->dvei", self._metric, reference) * self._inverse_jacobian
+        return pt.einsum("eird,rvei->dvei", self.metric, reference) * self.inverse_jacobian
 
     def divergence(self, flux: Array) -> Array:
         """The divergence inside elements: (dim, V, E, n) -> (V, E, n), so that integrals are those over faces."""
         if self.domain.affine:
-            return self._reference_divergence(pt.einsum("erd,dvei->rvei", self._metric, flux))
-        contravariant = pt.einsum("eird,dvei->rvei", self._metric, flux)
-        return self._reference_divergence(contravariant) * self._inverse_jacobian
+            return self._reference_divergence(pt.einsum("erd,dvei->rvei", self.metric, flux))
+        contravariant = pt.einsum("eird,dvei->rvei", self.metric, flux)
+        return self._reference_divergence(contravariant) * self.inverse_jacobian
 
     def lift(self, face: Array) -> Array:
         """Integrals over element faces as nodal values: (..., E, K) -> (..., E, n), area over volume included.
@@ -168,58 +173,61 @@ class Operators:
     @cached_property
     def _face(self) -> Array:
         faces, size = self.domain.element.face_nodes.shape
-        return _constant(np.repeat(np.arange(faces, dtype=np.int32), size))
+        return constant(np.repeat(np.arange(faces, dtype=np.int32), size))
 
     @cached_property
     def _inner(self) -> Array:
-        return _constant(self.domain.element.face_nodes.ravel().astype(np.int32))
+        return constant(self.domain.element.face_nodes.ravel().astype(np.int32))
 
     @cached_property
     def _outer(self) -> Array:
-        return _constant(self.domain.outside)
+        return constant(self.domain.outside)
 
     @cached_property
     def _ghost(self) -> Array:
-        return _constant(self.domain.ghost)
+        return constant(self.domain.ghost)
 
     @cached_property
     def _is_ghost(self) -> Array:
         return self.faces(self.domain.is_ghost)
 
     @cached_property
-    def _metric(self) -> Array:
-        return _constant(self.domain.metric)
+    def metric(self) -> Array:
+        """Affine: (E, dim, dim) d r_i / d x_j; curved: (E, n, dim, dim) J d r_i / d x_j."""
+        return constant(self.domain.metric)
 
     @cached_property
-    def _inverse_jacobian(self) -> Array:
-        return _constant(1 / self.domain.jacobian)
+    def inverse_jacobian(self) -> Array:
+        """1 / J, (E, n); of curved cells."""
+        return constant(1 / self.domain.jacobian)
 
     @cached_property
     def _mass(self) -> Array:
-        return _constant(self.domain.mass)
+        return constant(self.domain.mass)
 
     @cached_property
     def _derivative(self) -> Array:
-        return _constant(self.domain.element.derivative)
+        return constant(self.domain.element.derivative)
 
     @cached_property
     def _lines(self) -> list[tuple[Array, Array]]:
         nodes, weights = self.domain.element.line_nodes, self.domain.element.line_weights
         assert nodes is not None and weights is not None
-        return [(_constant(nodes[axis].astype(np.int32)), _constant(weights[axis])) for axis in range(self.dim)]
+        return [(constant(nodes[axis].astype(np.int32)), constant(weights[axis])) for axis in range(self.dim)]
 
     @cached_property
     def _lift(self) -> Array:
-        return _constant(self.domain.element.lift)
+        return constant(self.domain.element.lift)
 
     @cached_property
     def _lift_along(self) -> list[tuple[Array, Array]]:
         nodes, weights = self.domain.element.lift_nodes, self.domain.element.lift_weights
         assert nodes is not None and weights is not None
-        return [(_constant(nodes[:, axis].astype(np.int32)), _constant(weights[:, axis])) for axis in range(self.dim)]
+        return [(constant(nodes[:, axis].astype(np.int32)), constant(weights[:, axis])) for axis in range(self.dim)]
 
 
-def _constant(array: Table | None) -> Array:
+def constant(array: Table | None) -> Array:
+    """A table as an array of pytato."""
     assert array is not None
     return pt.make_data_wrapper(np.ascontiguousarray(array))
 

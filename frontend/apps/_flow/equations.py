@@ -14,6 +14,7 @@ from typing import Any
 import pytato as pt
 
 from aotato.frontend.apps._dg.operators import Operators
+from aotato.frontend.apps._dg.overintegration import Overintegration
 from aotato.frontend.apps._flow import ldg
 from aotato.frontend.apps._flow.boundaries import Boundary, Face
 from aotato.frontend.apps._flow.case import Case
@@ -37,6 +38,7 @@ class Equations:
     viscous: bool
     beta: float
     tau: float
+    fine: Overintegration | None = None  # where inviscid fluxes are integrated; None: at nodes
 
     def initial(self) -> Array:
         """The case's first state, (variables, E, n)."""
@@ -46,40 +48,82 @@ class Equations:
 
     def rate(self, q: Array, t: Values) -> Array:
         """dq/dt, (variables, E, n)."""
-        gas, ops = self.flow.gas, self.ops
-        state, inner = gas.state(_rows(q)), gas.state(_rows(ops.inside(q)))
-        outer, outer_values = self._across(q, inner, t)
-        flux = [euler(state, d, gas) for d in range(ops.domain.element.dim)]
-        own = along(inner, ops.normal, gas)
-        jump = [a - b for a, b in zip(own, self.flux(inner, outer, ops.normal, gas), strict=True)]
-        if self.viscous:
-            friction = viscous_flux(state, self._gradient(state, inner, outer_values), gas)
-            flux = [[row[0], *_minus(row[1:], rows)] for row, rows in zip(flux, friction, strict=True)]
-            jump = [jump[0], *_minus(jump[1:], self._viscous_jump(friction, inner, outer_values, t))]
-        rate = ops.lift(pt.stack(jump)) - ops.divergence(pt.stack([pt.stack(rows) for rows in flux]))
+        across = self._neighbours(q)
+        inviscid = None if self.fine is None else self._integrated(self.fine, q, across, t)
+        rate = self._rate(q, across, t) if inviscid is None else self._with_friction(inviscid, q, across, t)
         if self.case.source is None:
             return rate
-        source = self.case.source(ops.coordinates, t, self.flow)
+        source = self.case.source(self.ops.coordinates, t, self.flow)
         return rate + pt.stack([spread(row, q[0]) for row in source])
 
     def gradient(self, q: Array, t: Values) -> list[list[Array]]:
         """Derivatives of velocity and temperature along each axis: [axis][velocity..., temperature], (E, n)."""
-        inner = self.flow.gas.state(_rows(self.ops.inside(q)))
-        _, values = self._across(q, inner, t)
-        return self._gradient(self.flow.gas.state(_rows(q)), inner, values)
+        inner = self._inside(q)
+        return self._gradient(self.flow.gas.state(_rows(q)), inner, self._values(self._neighbours(q), inner, t))
 
-    def _across(self, q: Array, inner: State, t: Values) -> tuple[State, list[Array]]:
-        """On each face: the state outside, and velocity and temperature there as gradients take them."""
-        gas, ops = self.flow.gas, self.ops
-        outer = gas.state(_rows(ops.outside(q, ops.exchange(q, "state"))))
+    def _rate(self, q: Array, across: Array, t: Values) -> Array:
+        """Inviscid fluxes at nodes, and viscous ones."""
+        gas, ops, inner = self.flow.gas, self.ops, self._inside(q)
+        state, outer = gas.state(_rows(q)), self._outside(across, inner, self._face(t), ops)
+        flux = [euler(state, d, gas) for d in range(ops.dim)]
+        own = along(inner, ops.normal, gas)
+        jump = _minus(own, self.flux(inner, outer, ops.normal, gas))
+        if self.viscous:
+            friction, dragged = self._friction(q, across, t)
+            flux = [[row[0], *_minus(row[1:], rows)] for row, rows in zip(flux, friction, strict=True)]
+            jump = [jump[0], *_minus(jump[1:], dragged)]
+        return self._strong(flux, jump)
+
+    def _integrated(self, fine: Overintegration, q: Array, across: Array, t: Values) -> Array:
+        """What inviscid fluxes at the points of `fine` bring."""
+        gas = self.flow.gas
+        state = gas.state(_rows(fine.values(q)))
+        inner = gas.state(_rows(fine.traces(self.ops.inside(q))))
+        outer = self._outside(fine.traces(across), inner, Face(fine.normal, fine.face_coordinates, t, self.flow), fine)
+        flux = [pt.stack(euler(state, d, gas)) for d in range(self.ops.dim)]
+        return fine.rate(pt.stack(flux), pt.stack(self.flux(inner, outer, fine.normal, gas)))
+
+    def _with_friction(self, inviscid: Array, q: Array, across: Array, t: Values) -> Array:
+        if not self.viscous:
+            return inviscid
+        friction, dragged = self._friction(q, across, t)
+        taken = self._strong(friction, dragged)
+        return pt.stack([inviscid[0], *_minus(_rows(inviscid)[1:], _rows(taken))])
+
+    def _strong(self, flux: list[list[Array]], jump: list[Array]) -> Array:
+        """The rate from a flux [axis][row] and what the cell's own through faces has more than the numerical one."""
+        return self.ops.lift(pt.stack(jump)) - self.ops.divergence(pt.stack([pt.stack(rows) for rows in flux]))
+
+    def _friction(self, q: Array, across: Array, t: Values) -> tuple[list[list[Array]], list[Array]]:
+        """The viscous flux [axis][row] and its jump, as `_strong` takes them; momentum and energy."""
+        gas, inner = self.flow.gas, self._inside(q)
+        state, values = gas.state(_rows(q)), self._values(across, inner, t)
+        friction = viscous_flux(state, self._gradient(state, inner, values), gas)
+        return friction, self._viscous_jump(friction, inner, values, t)
+
+    def _inside(self, q: Array) -> State:
+        return self.flow.gas.state(_rows(self.ops.inside(q)))
+
+    def _neighbours(self, q: Array) -> Array:
+        """Conserved variables across faces, (variables, E, K)."""
+        return self.ops.outside(q, self.ops.exchange(q, "state"))
+
+    def _outside(self, across: Array, inner: State, face: Face, at: Operators | Overintegration) -> State:
+        """The state across each face, a condition's on boundaries."""
+        outer = self.flow.gas.state(_rows(across))
         conditions = self._conditions()
         if not conditions:
-            return outer, differentiated(outer, gas)
+            return outer
+        given = {name: _listed(condition.outside(inner, face)) for name, condition in conditions.items()}
+        density, *velocity, pressure = _selected(given, _listed(outer), at)
+        return State(density, tuple(velocity), pressure)
+
+    def _values(self, across: Array, inner: State, t: Values) -> list[Array]:
+        """Velocity and temperature across each face, as gradients take them."""
+        values = differentiated(self.flow.gas.state(_rows(across)), self.flow.gas)
         face = self._face(t)
-        states = {name: _listed(b.outside(inner, face)) for name, b in conditions.items()}
-        values = {name: b.trace(inner, face) for name, b in conditions.items()}
-        density, *velocity, pressure = self._selected(states, _listed(outer))
-        return State(density, tuple(velocity), pressure), self._selected(values, differentiated(outer, gas))
+        given = {name: condition.trace(inner, face) for name, condition in self._conditions().items()}
+        return _selected(given, values, self.ops)
 
     def _gradient(self, state: State, inner: State, outer_values: Sequence[Array]) -> list[list[Array]]:
         gas, ops = self.flow.gas, self.ops
@@ -108,7 +152,7 @@ class Equations:
         conditions = self._conditions()
         if conditions:
             face = self._face(t)
-            agreed = self._selected({name: b.through(agreed, face) for name, b in conditions.items()}, agreed)
+            agreed = _selected({name: b.through(agreed, face) for name, b in conditions.items()}, agreed, ops)
         return _minus(own, agreed)
 
     def _weights(self) -> ldg.Weights:
@@ -126,9 +170,11 @@ class Equations:
     def _face(self, t: Values) -> Face:
         return Face(self.ops.normal, self.ops.face_coordinates, t, self.flow)
 
-    def _selected(self, values: Mapping[str, Sequence[Values]], otherwise: Sequence[Array]) -> list[Array]:
-        return [self.ops.select({name: spread(rows[v], array) for name, rows in values.items()}, array)
-                for v, array in enumerate(otherwise)]
+
+def _selected(values: Mapping[str, Sequence[Values]], otherwise: Sequence[Array], at: Operators | Overintegration
+              ) -> list[Array]:
+    return [at.select({name: spread(rows[v], array) for name, rows in values.items()}, array)
+            for v, array in enumerate(otherwise)]
 
 
 def _rows(q: Array) -> list[Array]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from aotato.frontend import AppError, Option, positive
+from aotato.frontend.apps._dg.elements import SIMPLICES
+from aotato.frontend.apps._dg.mesh import CUTS
 from aotato.frontend.apps._flow import case as cases
 from aotato.frontend.apps._flow.case import Case
 from aotato.frontend.apps._flow.inviscid import FLUXES
@@ -18,6 +20,7 @@ AXES = ("x", "y", "z")
 CELLS = {"tri": 2, "quad": 2, "tet": 3, "hex": 3}
 ALIKE = {"tri": "tet", "tet": "tri", "quad": "hex", "hex": "quad"}  # in the other dimension
 LARGEST_ORDER = 7
+LARGEST_QUADRATURE = 21  # of triangles: beyond, rules of simplices have negative weights
 
 Check = Callable[[Any], str | None]
 
@@ -82,6 +85,8 @@ OPTIONS = (
            check=_between(2, 3)),
     Option("cells", str, None, doc="tri, quad, tet or hex; a box's cubes are cut into simplices, or left. Default: the "
                                    "file's, else simplices", check=one_of(*CELLS)),
+    Option("cut", str, "diagonal", doc="of a box's cubes into simplices: diagonal (2 triangles, 6 tetrahedra), or "
+                                       "middle (4, 24), which prefer no direction", check=one_of(*CUTS)),
     Option("order", int, 3, doc=f"degree of the polynomials, 1 to {LARGEST_ORDER}", check=_between(1, LARGEST_ORDER)),
     Option("lengths", lengths, None, unit="length", doc="edges of the box, one or one an axis, as in 2pi,1; "
                                                         + _of_the_case("lengths"), check=_all_positive),
@@ -92,6 +97,8 @@ OPTIONS = (
            check=one_of("ns", "euler")),
     Option("flux", str, "hllc", doc="inviscid numerical flux: llf (local Lax-Friedrichs) or hllc",
            check=one_of(*FLUXES)),
+    Option("quadrature", int, 0, doc="integrate inviscid fluxes exactly up to this degree of polynomials; 0: take them "
+                                     "at nodes", check=_between(0, LARGEST_QUADRATURE)),
     Option("re", float, None, doc="Reynolds number of density, velocity and length 1 (--set re= of a run); "
                                   + _of_the_case("re"), check=_positive),
     Option("mach", float, None, doc="Mach number of velocity 1 in the reference state (--set mach= of a run); "
@@ -133,6 +140,7 @@ class Settings:
     re: float
     mach: float
     end: float
+    cut: str = CUTS[0]
     joined: tuple[tuple[str, str], ...] = ()  # boundaries of a file that are one another's periodic images
 
 
@@ -155,7 +163,7 @@ def settle(opt: Any) -> Settings:
         _each_axis(_numbers(opt, case, "lengths"), dim, "lengths") if box else (),
         _each_axis(_numbers(opt, case, "origin"), dim, "origin") if box else (),
         _periodic(opt, case, dim) if box else (False,) * dim, _given(opt, case, "physics") == "ns",
-        re, mach, end, () if box else _joined(opt.periodic, mesh),
+        re, mach, end, opt.cut, () if box else _joined(opt.periodic, mesh),
     )
     _check_used(opt, settings)
     return settings
@@ -236,5 +244,8 @@ def _check_used(opt: Any, settings: Settings) -> None:
         raise AppError(f"option {given[0]} is for physics=ns, but the physics is euler (physics=ns turns friction on)")
     if opt.sutherland != defaults["sutherland"] and opt.viscosity != "sutherland":
         raise AppError("option sutherland is for viscosity=sutherland, but the viscosity is constant")
+    if opt.cut != CUTS[0] and not (settings.counts and settings.cell in SIMPLICES):
+        found = f"cells are {settings.cell}" if settings.counts else f"mesh is the file {settings.file}"
+        raise AppError(f"option cut is for the simplices of a box, but the {found}: leave it out")
     if opt.dt is not None and opt.cfl != defaults["cfl"]:
         raise AppError("options dt and cfl were both given: a fixed time step knows no CFL number; keep one of them")

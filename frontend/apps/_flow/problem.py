@@ -14,6 +14,7 @@ from aotato.frontend import AppError, View, array_input, vtk_node_order
 from aotato.frontend.apps._dg import elements, mesh
 from aotato.frontend.apps._dg.domain import Domain, domains
 from aotato.frontend.apps._dg.operators import Operators
+from aotato.frontend.apps._dg.overintegration import Overintegration
 from aotato.frontend.apps._flow.equations import Equations
 from aotato.frontend.apps._flow.flow import Flow, reference_pressure
 from aotato.frontend.apps._flow.gas import Gas
@@ -33,8 +34,10 @@ class Problem:
     def equations(self, rank: int, opt: Any) -> Equations:
         """The equations on a rank, with the case's numbers as inputs."""
         case = self.settings.case
-        return Equations(Operators(self.domains[rank]), self._flow(opt), case, FLUXES[opt.flux],
-                         self.settings.viscous, opt.ldg_beta, opt.ldg_tau)
+        ops = Operators(self.domains[rank])
+        fine = Overintegration(ops, opt.quadrature) if opt.quadrature else None
+        return Equations(ops, self._flow(opt), case, FLUXES[opt.flux], self.settings.viscous, opt.ldg_beta,
+                         opt.ldg_tau, fine)
 
     def shape(self, rank: int) -> tuple[int, int, int]:
         """(variables, elements, nodes) of a rank's state."""
@@ -73,7 +76,8 @@ def view(domain: Domain, fields: Sequence[str]) -> View:
 
 def _mesh(settings: Settings) -> mesh.Mesh:
     if settings.counts:
-        return mesh.box(settings.counts, settings.lengths, settings.origin, settings.periodic, settings.cell)
+        return mesh.box(settings.counts, settings.lengths, settings.origin, settings.periodic, settings.cell,
+                        cut=settings.cut)
     from aotato.frontend.apps._dg import gmsh
 
     found = gmsh.read(settings.file)
