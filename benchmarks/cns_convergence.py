@@ -1,9 +1,10 @@
-"""Orders of convergence of the app `cns`: `python cns_convergence.py > results/cns_convergence.json`.
+"""Orders of convergence of the app `cns`: `python cns_convergence.py --out results/cns_convergence.json`.
 
-The L2 error of all conserved variables, each over its own L2 norm, by a quadrature that is exact for polynomials of
-twice the order and more, of: the isentropic vortex (`physics=euler`), and the manufactured solution
-(`manufactured.py`) at Peclet numbers |u| h / nu of 0.1 and 10 on the coarsest mesh. `--tables` prints a result file as
-the tables in docs/cns.md; `--only vortex/tri/2` runs a part.
+The L2 error of density, momentum and energy, each over its own L2 norm, by a quadrature that is exact for polynomials
+of twice the order and more, of: the isentropic vortex (`physics=euler`), and the manufactured solution
+(`manufactured.py`) at Peclet numbers |u| h / nu of 0.1 and 10 on the coarsest mesh. Each mesh is built and run by a
+process of its own, `--jobs` of them at a time. `--docs` writes the tables of a result file into docs/cns.md; `--only
+vortex/tri/2` runs a part.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import argparse
 import itertools
 import json
 import math
+import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ from aotato.frontend.apps._flow.gas import Gas
 Array = np.ndarray[Any, Any]
 
 MANUFACTURED = str(Path(__file__).with_name("manufactured.py"))
+DOCS = Path(__file__).parent.parent / "docs" / "cns.md"
+BEGIN, END = "<!-- cns_convergence.py -->", "<!-- end -->"  # in the docs, around the tables
 DIMENSIONS = {"tri": 2, "quad": 2, "tet": 3, "hex": 3}
 SPEED = 1.0  # of the mean flow, for the Peclet number
 
@@ -51,7 +55,7 @@ class Study:
 
     @property
     def end(self) -> float:
-        return {"vortex": 1.0, "diffusive": 0.02, "convective": 0.25}[self.case]
+        return {"vortex": 1.0, "diffusive": 0.04, "convective": 0.25}[self.case]
 
     @property
     def reynolds(self) -> float:
@@ -59,16 +63,19 @@ class Study:
         return {"vortex": 0.0, "diffusive": 0.1, "convective": 10.0}[self.case] * self.meshes[0] / SPEED
 
 
+COARSEST = {  # cells along an edge, by case and order: fine enough that orders show
+    "vortex": {1: 64, 2: 32, 3: 16, 4: 16},
+    "diffusive": {1: 8, 2: 8, 3: 8, 4: 4},
+    "convective": {1: 16, 2: 8, 3: 8, 4: 8},
+}
+COARSEST_3D = {"vortex": {1: 64, 2: 32, 3: 24}, "diffusive": {1: 8, 2: 8, 3: 4}, "convective": {1: 16, 2: 8, 3: 8}}
+
+
 def studies() -> Iterator[Study]:
-    for case in ("vortex", "diffusive", "convective"):
-        for cell in ("tri", "quad"):
-            for order in (1, 2, 3, 4):
-                coarsest = (32 if order < 3 else 16) if case == "vortex" else 8
-                yield Study(case, cell, order, (coarsest, 2 * coarsest, 4 * coarsest))
-        for cell in ("tet", "hex"):
-            for order in (1, 2, 3):
-                coarsest = 16 if case == "vortex" else 4 if order == 3 else 8
-                yield Study(case, cell, order, (coarsest, 2 * coarsest))
+    for cells, coarsest, levels in ((("tri", "quad"), COARSEST, 3), (("tet", "hex"), COARSEST_3D, 2)):
+        for case, first in coarsest.items():
+            for cell, order in itertools.product(cells, first):
+                yield Study(case, cell, order, tuple(first[order] << level for level in range(levels)))
 
 
 def error(study: Study, count: int, chosen: argparse.Namespace) -> float:
@@ -76,10 +83,9 @@ def error(study: Study, count: int, chosen: argparse.Namespace) -> float:
     dim = DIMENSIONS[study.cell]
     counts = [count] * dim
     given: dict[str, Any] = {"cells": study.cell, "order": str(study.order), "cfl": str(chosen.cfl),
-                             "ldg_beta": str(chosen.beta), "ldg_tau": str(chosen.tau), "dt_every": "1000"}
+                             "dt_every": "1000", **dict(text.split("=", 1) for text in chosen.option)}
     if study.case == "vortex":
-        given = {k: v for k, v in given.items() if not k.startswith("ldg")} | {"case": "vortex", "lengths": "14"}
-        given["origin"] = "-7"
+        given |= {"case": "vortex", "lengths": "14", "origin": "-7"}
         if dim == 3:  # nothing happens along the third axis
             counts[2], given["lengths"] = 2, f"14,14,{28 / count}"
     else:
@@ -95,7 +101,7 @@ def error(study: Study, count: int, chosen: argparse.Namespace) -> float:
 
 
 def distance(opt: Any, q: Array, t: float) -> float:
-    """The root of the sum, over variables, of the squared relative L2 errors."""
+    """The root of the sum, over density, momentum and energy, of the squared relative L2 errors."""
     made = problem.make(1, opt)
     (domain,), settings = made.domains, made.settings
     element = domain.element
@@ -108,9 +114,9 @@ def distance(opt: Any, q: Array, t: float) -> float:
     flow = Flow(gas, settings.mach, settings.lengths, settings.case.parameters)
     assert settings.case.exact is not None
     wanted = gas.conserved(settings.case.exact(x, t, flow))
-    squares = [(weights * (found @ inside.T - row) ** 2).sum()
-               / (weights * row**2).sum() for found, row in zip(q, wanted, strict=True)]
-    return math.sqrt(sum(squares))
+    wrong = [(weights * (found @ inside.T - row) ** 2).sum() for found, row in zip(q, wanted, strict=True)]
+    whole = [(weights * row**2).sum() for row in wanted]
+    return math.sqrt(wrong[0] / whole[0] + sum(wrong[1:-1]) / sum(whole[1:-1]) + wrong[-1] / whole[-1])
 
 
 def tables(results: list[dict[str, Any]]) -> str:
@@ -131,32 +137,63 @@ def tables(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines[1:])
 
 
+def into_docs(text: str) -> None:
+    """Replace what stands between the marks in docs/cns.md."""
+    before, mark, rest = DOCS.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not mark or not end:
+        raise SystemExit(f"{DOCS} lacks {BEGIN} and {END}, between which tables belong")
+    DOCS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def measured(study: Study, count: int, words: list[str]) -> float:
+    """The error on one mesh, by a process; NaN, and its last words on standard error, where it failed."""
+    command = [sys.executable, __file__, "--one", study.name, str(count), *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    _, said, found = done.stdout.strip().rpartition("error ")  # also of a process that stumbled at its end
+    if not said:
+        print(f"{study.name} {count}: {done.returncode} {done.stderr[-400:]}", file=sys.stderr, flush=True)
+    return float(found) if said else math.nan
+
+
+def row(study: Study, errors: list[float]) -> dict[str, Any]:
+    orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
+    return {"case": study.case, "cell": study.cell, "order": study.order, "meshes": study.meshes,
+            "reynolds": study.reynolds, "end": study.end, "errors": errors, "orders": orders}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="studies whose name, case/cell/order, begins so")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--out", metavar="FILE", help="of JSON, written as studies end")
+    parser.add_argument("--docs", metavar="FILE", help="write a result file's tables into docs/cns.md instead")
+    parser.add_argument("--one", nargs=2, metavar=("NAME", "COUNT"), help="print the error on one mesh instead")
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--cfl", type=float, default=0.5)
-    parser.add_argument("--beta", type=float, default=0.5, help="option ldg_beta")
-    parser.add_argument("--tau", type=float, default=0.0, help="option ldg_tau")
-    parser.add_argument("--halved", action="store_true", help="meshes half as fine")
-    parser.add_argument("--tables", metavar="FILE", help="print the tables of a result file instead")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the app, in all runs")
     chosen = parser.parse_args()
-    if chosen.tables:
-        print(tables(json.loads(Path(chosen.tables).read_text())["studies"]))
-        return
-    rows = []
-    for study in studies():
-        if not study.name.startswith(chosen.only):
-            continue
-        meshes = tuple(m // 2 for m in study.meshes) if chosen.halved else study.meshes
-        study = Study(study.case, study.cell, study.order, meshes)
-        begin = time.monotonic()
-        errors = [error(study, count, chosen) for count in study.meshes]
-        orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
-        print(f"{study.name}: {errors} orders {orders}, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
-        rows.append({"case": study.case, "cell": study.cell, "order": study.order, "meshes": study.meshes,
-                     "reynolds": study.reynolds, "end": study.end, "errors": errors, "orders": orders})
-    print(json.dumps({"command": " ".join(sys.argv), "studies": rows}, indent=1))
+    if chosen.docs:
+        into_docs(tables(json.loads(Path(chosen.docs).read_text())["studies"]))
+    elif chosen.one:
+        study = next(study for study in studies() if study.name == chosen.one[0])
+        print("error", error(study, int(chosen.one[1]), chosen), flush=True)
+    else:
+        run(chosen)
+
+
+def run(chosen: argparse.Namespace) -> None:
+    words = ["--target", chosen.target, "--cfl", str(chosen.cfl), *(w for o in chosen.option for w in ("--option", o))]
+    wanted = [study for study in studies() if study.name.startswith(chosen.only)]
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        meshes = {(study, count): pool.submit(measured, study, count, words)
+                  for study in wanted for count in study.meshes[::-1]}
+        for _ in as_completed(meshes.values()):
+            done = [study for study in wanted if all(meshes[study, count].done() for count in study.meshes)]
+            rows = [row(study, [meshes[study, count].result() for count in study.meshes]) for study in done]
+            if chosen.out:
+                Path(chosen.out).write_text(json.dumps({"command": " ".join(sys.argv), "studies": rows}, indent=1))
+    print(tables(rows))
 
 
 if __name__ == "__main__":

@@ -125,9 +125,9 @@ def _basis(cell: str, order: int, faces: int = 0) -> Any:
 
 def _face_places(element: Element) -> Array:
     """(m, dim - 1) the places of any face's nodes on the reference face."""
-    on = element.nodes[element.face_nodes[0]]
     # The first face of a cube is across its first axis; that of a simplex opposite to its first corner
-    return on[:, 1:]
+    places: Array = element.nodes[element.face_nodes[0]][:, 1:]
+    return places
 
 
 def _simplex(cell: str, order: int) -> Element:

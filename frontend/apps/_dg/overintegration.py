@@ -159,4 +159,5 @@ class Overintegration:
     @cached_property
     def _size(self) -> Table:
         """Curved: (E, L) area element."""
-        return np.linalg.norm(self._area, axis=2)
+        size: Table = np.linalg.norm(self._area, axis=2)
+        return size
