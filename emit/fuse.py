@@ -7,26 +7,24 @@ and makes is in memory. What feeds messages and reductions over ranks comes firs
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pymbolic.primitives as prim
 
-from aotato.emit import arguments, blocks, body, crossing
+from aotato.emit import arguments, blocks, crossing, levels
 from aotato.emit.draft import POINTER
 from aotato.emit.groups import large
 from aotato.emit.joined import Joined, send_names
-from aotato.emit.nest import Accumulate, Call, Kernel, Nest
-from aotato.emit.statements import arrays_read
+from aotato.emit.levels import PartPlan
+from aotato.emit.nest import Call, Kernel
 from aotato.emit.target import Target
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.parts import Part
 
 FEWEST_OF_A_SCHEME = 4  # arrays of a part; with more, work-items of a block have more in common than products
-MANY_RESULTS = 4096
 HEAVIEST = 600  # expression nodes of an elementwise array that is still recomputed at every index it is read at
 
 
@@ -39,20 +37,6 @@ class Fused:
 
     kernels: tuple[Kernel | Call, ...]
     temporaries: tuple[str, ...]  # materialised inside a part, in order
-
-
-@dataclass(frozen=True)
-class _PartPlan:
-    """What one part computes: arrays that get memory, and the order they can come in."""
-
-    part: Part
-    urgent: tuple[str, ...]  # sent or reduced, by batch
-    stores: tuple[str, ...]
-    materialised: tuple[str, ...]
-    level: Mapping[str, int]  # of all that it computes; a level reads costly arrays of levels below it from memory
-    limit: int  # bytes of a kernel's arguments
-    places: Mapping[str, int]  # in messages and reductions, by array
-    each: bool = False  # a kernel for every array
 
 
 def fuse(joined: Joined, batch: Mapping[str, int], target: Target, inline: bool = True) -> Fused:
@@ -71,7 +55,7 @@ def fuse(joined: Joined, batch: Mapping[str, int], target: Target, inline: bool 
             plan, made = _part(joined, part, frozenset(stored), batch, target)
         else:
             plan = _apart(joined, part, frozenset(stored), target)
-            made = _kernels(partition.program, plan, frozenset(stored))
+            made = levels.kernels(partition.program, plan, frozenset(stored))
         kernels.extend(made)
         stored.update(plan.stores, plan.materialised)
         temporaries.extend(plan.materialised)
@@ -80,48 +64,48 @@ def fuse(joined: Joined, batch: Mapping[str, int], target: Target, inline: bool 
 
 def _part(
     joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
-) -> tuple[_PartPlan, Sequence[Kernel | Call]]:
+) -> tuple[PartPlan, Sequence[Kernel | Call]]:
     """The part over blocks of elements where that has a use and fits local memory; else array by array."""
     program = joined.partition.program
     computed = ir.computed_below(program, _roots(joined, part)[1], stored)
     called = any(isinstance(program.arrays[name], ir.LoopyCall) for name in computed)
     if batch and part.stores and all(name in batch for name in part.stores) and not called:
         plan = _plan(joined, part, stored, batch, target)
-        kernels = _block_kernels(program, plan, stored, batch, target)
+        kernels = levels.over_blocks(program, plan, stored, batch, target)
         if kernels is not None and blocks.sharing(program, kernels):
             plain = _products(joined, part, stored, plan, target)
             return plain if plain is not None and len(plain[1]) <= len(kernels) else (plan, kernels)
     plan = _plan(joined, part, stored, {}, target)
-    return plan, _kernels(program, plan, stored)
+    return plan, levels.kernels(program, plan, stored)
 
 
 def _products(
-    joined: Joined, part: Part, stored: frozenset[str], plan: _PartPlan, target: Target
-) -> tuple[_PartPlan, Sequence[Kernel | Call]] | None:
+    joined: Joined, part: Part, stored: frozenset[str], plan: PartPlan, target: Target
+) -> tuple[PartPlan, Sequence[Kernel | Call]] | None:
     """The part array by array, where it is little more than products of large matrices."""
     if len(plan.level) > FEWEST_OF_A_SCHEME:
         return None
     other = _plan(joined, part, stored, {}, target)
-    kernels = _kernels(joined.partition.program, other, stored)
+    kernels = levels.kernels(joined.partition.program, other, stored)
     nests = (nest for kernel in kernels if isinstance(kernel, Kernel) for nest in kernel.nests)
     return (other, kernels) if any(map(large, nests)) else None
 
 
 def _plan(
     joined: Joined, part: Part, stored: frozenset[str], batch: Mapping[str, int], target: Target
-) -> _PartPlan:
+) -> PartPlan:
     program, (urgent, roots, places) = joined.partition.program, _roots(joined, part)
     limit = target.parameter_bytes
     closure = frozenset(ir.computed_below(program, roots, stored))
     readers = _readers(program, closure, roots)
     if batch:
         materialised, level = crossing.storage(program, closure, tuple(roots), part.stores, batch)
-        return _PartPlan(part, urgent, part.stores, materialised, level, limit, places)
+        return PartPlan(part, urgent, part.stores, materialised, level, limit, places)
     most = limit - max((arguments.written(name, places) for name in (*part.stores, *urgent)), default=POINTER)
     costly = _costly(program, closure, readers, roots, most)
     materialised = tuple(name for name in costly if name not in part.stores)
     level = _levels(program, closure, frozenset(costly))
-    return _PartPlan(part, urgent, part.stores, materialised, level, limit, places)
+    return PartPlan(part, urgent, part.stores, materialised, level, limit, places)
 
 
 def _roots(joined: Joined, part: Part) -> tuple[tuple[str, ...], dict[str, None], dict[str, int]]:
@@ -135,13 +119,13 @@ def _roots(joined: Joined, part: Part) -> tuple[tuple[str, ...], dict[str, None]
     return urgent, dict.fromkeys([*urgent, *part.stores]), dict(places | Counter(set(together.values()) & set(sent)))
 
 
-def _apart(joined: Joined, part: Part, stored: frozenset[str], target: Target) -> _PartPlan:
+def _apart(joined: Joined, part: Part, stored: frozenset[str], target: Target) -> PartPlan:
     """Every array in memory."""
     program, (urgent, roots, places) = joined.partition.program, _roots(joined, part)
     closure = frozenset(ir.computed_below(program, roots, stored))
     materialised = tuple(name for name in program.arrays if name in closure and name not in part.stores)
     level = _levels(program, closure, closure)
-    return _PartPlan(part, urgent, part.stores, materialised, level, target.parameter_bytes, places, each=True)
+    return PartPlan(part, urgent, part.stores, materialised, level, target.parameter_bytes, places, each=True)
 
 
 def _readers(
@@ -224,187 +208,3 @@ def _levels(program: ir.Program, closure: frozenset[str], costly: frozenset[str]
             below = [op for op in ir.operands(program.arrays[name]) if op in closure]
             level[name] = max((level[op] + (op in costly) for op in below), default=0)
     return level
-
-
-def _kernels(program: ir.Program, plan: _PartPlan, stored: frozenset[str]) -> list[Kernel | Call]:
-    """Urgent levels first, then the rest; a level's results share one launch."""
-    first = _feeding(program, plan.urgent, plan)
-    rest = [name for name in (*plan.materialised, *plan.stores) if name not in first]
-    packed = dict.fromkeys((*first, *plan.urgent))
-    kernels = _by_level(program, plan, tuple(packed), stored, "pack")
-    return kernels + _by_level(program, plan, tuple(rest), stored | set(first), "compute")
-
-
-def _block_kernels(
-    program: ir.Program, plan: _PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
-) -> list[Kernel] | None:
-    """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
-    own = {*plan.materialised, *plan.stores}
-    if not all(name in batch for name in own):
-        return None
-    first = _feeding(program, plan.urgent, plan)
-    ready = {*stored, *(name for name, node in program.arrays.items() if not isinstance(node, ir.Lambda))}
-    kernels: list[Kernel] = []
-    order = [name for name in program.arrays if name in own]
-    packed = [name for name in plan.urgent if name not in own]
-    top = max(plan.level.values(), default=0)
-    for urgent in (True, False):
-        for level in range(top + 1):
-            names = tuple(n for n in order if plan.level[n] == level and (n in first) == urgent)
-            if any(ir.size(program.arrays[name].shape) for name in names):
-                label = "pack" if urgent else "compute"
-                name = f"{program.entry}_{plan.part.number}_{label}"
-                one = functools.partial(_block_kernel, program, batch, name, plan, frozenset(ready), target)
-                made = arguments.split(names, one, functools.partial(_passes, program, plan))
-                if made is None:
-                    return None
-                kernels += made
-            ready.update(names)
-        if urgent and any(ir.size(program.arrays[name].shape) for name in packed):
-            kernels += _few_arguments(program, plan, tuple(packed), _in_memory(program, frozenset(ready)), "pack")
-    return kernels
-
-
-def _block_kernel(
-    program: ir.Program,
-    batch: Mapping[str, int],
-    name: str,
-    plan: _PartPlan,
-    ready: frozenset[str],
-    target: Target,
-    names: tuple[str, ...],
-) -> list[Kernel] | None:
-    """The kernel over blocks for arrays `names`; None if it does not fit, and for one array: what it reads, either."""
-    made = blocks.kernel(program, batch, name, plan.part.number, names, ready, target)
-    return None if made is None or (len(names) == 1 and not _passes(program, plan, made)) else [made]
-
-
-def _passes(program: ir.Program, plan: _PartPlan, kernel: Kernel) -> bool:
-    return arguments.fits(program, kernel, plan.places, plan.limit)
-
-
-def _few_arguments(
-    program: ir.Program, plan: _PartPlan, names: tuple[str, ...], in_memory: Callable[[str], bool], label: str
-) -> list[Kernel]:
-    """The kernels of one level, each with few enough arguments where more kernels help."""
-
-    def made(some: tuple[str, ...]) -> list[Kernel]:
-        return _kernels_of(program, plan.part.number, some, in_memory, label)
-
-    return arguments.split(names, made, functools.partial(_passes, program, plan)) or []
-
-
-def _feeding(program: ir.Program, urgent: tuple[str, ...], plan: _PartPlan) -> dict[str, None]:
-    """Arrays with memory of this part that urgent ones are or read."""
-    needed = set(urgent)
-    for name in reversed(list(program.arrays)):
-        if name in needed and name in plan.level:
-            needed.update(ir.operands(program.arrays[name]))
-    called = {_call_key(program, name) for name in needed}
-    needed |= {name for name in plan.level if _call_key(program, name) in called}
-    return {name: None for name in (*plan.materialised, *plan.stores) if name in needed}
-
-
-def _call_key(program: ir.Program, name: str) -> tuple[str, ...]:
-    """The same for all results of a call; the name itself for other arrays."""
-    node = program.arrays[name]
-    return (node.kernel, *node.operands) if isinstance(node, ir.LoopyCall) else (name,)
-
-
-def _by_level(
-    program: ir.Program, plan: _PartPlan, names: tuple[str, ...], stored: frozenset[str], label: str
-) -> list[Kernel | Call]:
-    """A kernel per level; arrays that are in memory already (sent as they are) are packed with the first."""
-    own = {*plan.materialised, *plan.stores}
-    kernels: list[Kernel | Call] = []
-    ready = set(stored)
-    calls = [name for name in names if name in plan.level and not isinstance(program.arrays[name], ir.Lambda)]
-    # A sent array that is read, not computed, can be packed at any level: with the last, beside computed ones
-    top = max((plan.level[name] + (name in calls and name in plan.urgent) for name in names if name in plan.level),
-              default=0)
-    at = {name: plan.level.get(name, top) for name in names} | dict.fromkeys(calls, top)
-    for level in range(top + 1):
-        made = tuple(name for name in calls if plan.level[name] == level)
-        kernels.extend(_calls(program, plan.part.number, made))
-        chosen = tuple(n for n in names if at[n] == level and (n not in calls or n in plan.urgent))
-        for group in [(name,) for name in chosen] if plan.each else [chosen]:
-            # Zero-size arrays have no element to compute
-            if any(ir.size(program.arrays[name].shape) for name in group):
-                in_memory = _in_memory(program, frozenset(ready))
-                kernels.extend(_few_arguments(program, plan, group, in_memory, label))
-        ready.update(name for name in (*made, *chosen) if name in own)
-    return kernels
-
-
-def _calls(program: ir.Program, part: int, names: tuple[str, ...]) -> list[Call]:
-    """The calls that make arrays `names`, each once."""
-    made: dict[tuple[str, ...], dict[str, str]] = {}
-    for name in names:
-        node = program.arrays[name]
-        assert isinstance(node, ir.LoopyCall)
-        made.setdefault(_call_key(program, name), {})[node.result] = name
-    calls = []
-    for (digest, *operands), results in made.items():
-        kernel = program.kernels[digest]
-        arrays = tuple(results.get(argument.name, "") for argument in kernel.results)
-        calls.append(Call(f"{program.entry}_{part}_{kernel.name}", part, kernel, tuple(operands), arrays))
-    return calls
-
-
-def _in_memory(program: ir.Program, ready: frozenset[str]) -> Callable[[str], bool]:
-    return lambda name: name in ready or not isinstance(program.arrays[name], ir.Lambda)
-
-
-def _kernels_of(
-    program: ir.Program,
-    part: int,
-    names: tuple[str, ...],
-    in_memory: Callable[[str], bool],
-    label: str,
-) -> list[Kernel]:
-    """One kernel for all nests that synchronise nothing, and one for each nest that does.
-
-    Barriers then stand under no condition on the group; PoCL 3.0 loses stores around such conditions.
-    """
-    alone: list[list[Nest]] = []
-    together: list[Nest] = []
-    for shape in dict.fromkeys(program.arrays[name].shape for name in names):
-        mine = tuple(name for name in names if program.arrays[name].shape == shape)
-        for nest in _nests(program, mine, in_memory) if ir.size(shape) else ():
-            if nest.share:
-                alone.append([nest])
-            else:
-                together.append(nest)
-    return [
-        Kernel(
-            f"{program.entry}_{part}_{label}",
-            part,
-            tuple(nests),
-            tuple(dict.fromkeys(name for nest in nests for name in arrays_read(nest))),
-            tuple(store.array for nest in nests for store in nest.stores),
-        )
-        for nests in (*([together] if together else []), *alone)
-    ]
-
-
-def _nests(program: ir.Program, names: tuple[str, ...], in_memory: Callable[[str], bool]) -> list[Nest]:
-    """One nest for arrays of one shape, and one for each that is a matrix product.
-
-    What many lanes would compute again, because they share the reductions of other arrays, stands apart, too.
-    """
-    whole = body.nest(program, names, in_memory)
-    many = whole.share and ir.size(whole.shape) >= MANY_RESULTS
-    if len(names) == 1 or (_reductions(whole) < 2 and not many):
-        return [whole]
-    each = {name: body.nest(program, (name,), in_memory) for name in names}
-    products = [nest for nest in each.values() if nest.share == "product"]
-    rest = tuple(name for name in names if each[name].share != "product")
-    plain = tuple(name for name in rest if many and not _reductions(each[name]))
-    if not products and not plain:
-        return [whole]
-    parts = (plain, tuple(name for name in rest if name not in plain))
-    return [*(body.nest(program, part, in_memory) for part in parts if part), *products]
-
-
-def _reductions(nest: Nest) -> int:
-    return sum(isinstance(statement, Accumulate) for statement in nest.statements)

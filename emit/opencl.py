@@ -170,4 +170,4 @@ def code(draft: Draft, contract: bool) -> str:
     for order in draft.priorities:
         unit = lp.prioritize_loops(unit, ",".join(order))
     with np.errstate(over="ignore"):  # loopy negates the literals of comparisons, unsigned ones too
-        return str(lp.generate_code_v2(unit).device_code())
+        return dialect.quiet(str(lp.generate_code_v2(unit).device_code()))

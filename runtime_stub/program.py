@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from aotato.runtime_stub import device_arrays, plan_data
-from aotato.runtime_stub import values as given_values
+from aotato.runtime_stub import plan_data
 from aotato.runtime_stub.binding import Binding, Queues
 from aotato.runtime_stub.errors import Refusal
 from aotato.runtime_stub.format import Bundle, Entry
+from aotato.runtime_stub.inputs import Inputs
 from aotato.runtime_stub.kernels import Kernels
 from aotato.runtime_stub.memory import Memory
 from aotato.runtime_stub.plan import Runner
 from aotato.runtime_stub.schedule import Output, Schedule
 from aotato.runtime_stub.state import Carry, Node, State, Transition
+from aotato.runtime_stub.values import Wanted
 from aotato.runtime_stub.world import World
 
 Array = np.ndarray[Any, Any]
@@ -39,8 +40,7 @@ class Program:
         self.context = queue.context if queue is not None else cl.Context([device])
         self.queue = queue if queue is not None else cl.CommandQueue(self.context, device)
         self.schedules = {name: bundle.schedule(name, target, self.world.rank) for name in bundle.entries}
-        self.values: dict[str, Array] = {}
-        self.current: dict[str, str | None] = {}  # input path -> "default", "given", or not yet written
+        self.inputs = Inputs(bundle, self.world.rank, self.schedules, self.queue)
         self.memory = self.world.together(self._memory)
         self.kernels = Kernels(self.context, device, bundle)
         self.drivers: dict[str, Callable[[Binding], Callable[[], None]]] = {}
@@ -48,12 +48,11 @@ class Program:
         self.world.together(self._compile)
         for name in bundle.entries:
             self._prepare(name)
-        self.state_machine = State(self.memory, self.schedules, self._carries(), self._bind)
+        self.inputs.machine = self.state_machine = State(self.memory, self.schedules, self._carries(), self._bind)
         self.last: dict[str, Transition] = {}
         self.passed = {name: self._passed(name) for name in bundle.entries}
         self.host_carries = {name: self._host_carries(name) for name in bundle.entries}
         self.reduced_values = {name: self._reduced_values(name) for name in bundle.entries}
-        self.initialised = False
         self.started = False
         self.closed = False
 
@@ -74,17 +73,13 @@ class Program:
                 self.kernels.new(launch.kernel)
 
     def _prepare(self, name: str) -> None:
-        """The entry's binding and driver; values that the host passes get their memory."""
+        """The entry's binding and driver."""
         schedule = self.schedules[name]
-        for buffer in schedule.buffers:
-            by_value = any(a.by_value and a.buffer == buffer.name for la in schedule.launches for a in la.arguments)
-            if buffer.kind == "input" and (by_value or self._is_value(name, buffer.source)):
-                self.values.setdefault(buffer.name, np.zeros(1, self._input(name, buffer.source).dtype))
         transfer = self.queue
         if schedule.staging == "copied" and schedule.messages:
             transfer = self.cl.CommandQueue(self.context, self.device)
         queues = Queues(self.queue, transfer)
-        self.bindings[name] = Binding(schedule, self.memory, self.kernels, queues, self.world, self.values)
+        self.bindings[name] = Binding(schedule, self.memory, self.kernels, queues, self.world, self.inputs.values)
         namespace: dict[str, Any] = {}
         exec(compile(self.bundle.driver(name, self.target, self.world.rank), f"<driver of {name}>", "exec"), namespace)
         self.drivers[name] = namespace["bind"]
@@ -101,21 +96,6 @@ class Program:
             if row["output"] in outputs:
                 found.append(Carry(row["entry"], row["output"], outputs[row["output"]].buffer, row["input"]))
         return found
-
-    def _input(self, entry: str, path: str) -> given_values.Wanted:
-        return next(wanted for wanted in self.wanted(entry) if wanted.name == path)
-
-    def _is_value(self, entry: str, path: str) -> bool:
-        return any(s.name == path and s.by_value for s in self.bundle.entries[entry].inputs)
-
-    def wanted(self, entry: str) -> list[given_values.Wanted]:
-        """The inputs of `entry` on this rank, as `values` checks them."""
-        rank = self.world.rank
-        return [
-            given_values.Wanted(s.name, s.shapes[rank], s.dtype, s.has_default(rank))
-            for s in self.bundle.entries[entry].inputs
-            if s.present[rank]
-        ]
 
     def entry(self, name: str) -> Entry:
         self._expect_open()
@@ -137,27 +117,12 @@ class Program:
         All ranks must call the same entries in the same order. Raises Refusal for a wrong or missing input.
         """
         self.entry(entry)
-        arrays = self.world.together(lambda: self._given(entry, inputs))
-        kept = self._kept(inputs)
-        self._perform(entry, self._placed(entry, arrays, inputs))
+        arrays = self.world.together(lambda: self.inputs.given(entry, inputs))
+        kept = self.inputs.kept(inputs)
+        self._perform(entry, self.inputs.placed(arrays, inputs))
         results = self.outputs(entry)
-        for path, (value, standing) in kept.items():
-            self.values[f"input:{path}"][...] = value
-            self.current[path] = standing
+        self.inputs.put_back(kept)
         return results
-
-    def _kept(self, inputs: Collection[str]) -> dict[str, tuple[Array, str | None]]:
-        """Carried values on the host that a call overwrites, to be put back: they belong to the plan's state."""
-        carried = [path for path in self._carried() if path in inputs and f"input:{path}" in self.values]
-        return {path: (self.values[f"input:{path}"].copy(), self.current.get(path)) for path in carried}
-
-    def _given(self, entry: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """All inputs of a call: checked host arrays, and device arrays as they are."""
-        # What is in place, as the state that init has made, needs no default
-        wanted = [replace(one, has_default=one.has_default or not self._stale(one.name)) for one in self.wanted(entry)]
-        host, device = device_arrays.split(self.context, wanted, inputs)
-        rest = [one for one in wanted if one.name not in device]
-        return {**given_values.check_all(rest, host, lambda path: self._missing(entry, path)), **device}
 
     def perform(self, entry: str) -> None:
         """Run `entry` once on the present state and feed its carried outputs back."""
@@ -170,14 +135,14 @@ class Program:
 
     def _passed(self, entry: str) -> dict[str, tuple[Array, Array]]:
         """Outputs that are inputs passed by value: (the input, what it was in the last call)."""
-        rows = [output for output in self.schedules[entry].outputs if output.buffer in self.values]
-        return {o.path: (self.values[o.buffer], np.zeros_like(self.values[o.buffer])) for o in rows}
+        rows = [output for output in self.schedules[entry].outputs if output.buffer in self.inputs.values]
+        return {o.path: (self.inputs.values[o.buffer], np.zeros_like(self.inputs.values[o.buffer])) for o in rows}
 
     def _host_carries(self, entry: str) -> list[tuple[Array, Array, Array]]:
         """Carried values on the host: (where the entry leaves them, the input, a place between: inputs may swap)."""
         schedule, found = self.schedules[entry], []
         for carry in self.state_machine.carries[entry]:
-            target = self.values.get(f"input:{carry.path}")
+            target = self.inputs.values.get(f"input:{carry.path}")
             if target is not None:
                 output = next(o for o in schedule.outputs if o.path == carry.output)
                 found.append((self._host_value(schedule, output), target, np.zeros_like(target)))
@@ -185,8 +150,8 @@ class Program:
 
     def _host_value(self, schedule: Schedule, output: Output) -> Array:
         """The host memory of a 0-dimensional output that is a reduced value or an input passed by value."""
-        if output.buffer in self.values:
-            return self.values[output.buffer]
+        if output.buffer in self.inputs.values:
+            return self.inputs.values[output.buffer]
         host = self.memory.staged(schedule.entry, output.buffer)
         size = np.dtype(output.dtype).itemsize
         found: Array = host[output.offset : output.offset + size].view(output.dtype)
@@ -200,11 +165,6 @@ class Program:
         schedule = self.schedules[entry]
         rows = [o for o in schedule.outputs if o.buffer.startswith("reduce:") and o.shape == ()]
         return [(output.path, self._host_value(schedule, output)) for output in rows]
-
-    def put_scalar(self, path: str, value: float) -> None:
-        """Set a 0-dimensional input that is passed by value; a rank that has none of that path passes it over."""
-        if f"input:{path}" in self.values:
-            self.values[f"input:{path}"][0] = value
 
     @functools.cached_property
     def runner(self) -> Runner:
@@ -237,14 +197,14 @@ class Program:
 
     def state(self) -> dict[str, Array]:
         """Copies of all carried inputs, by path. Raises Refusal before the first step and before `set_state`."""
-        if self._carried() and not (self.started or self.initialised):
+        if self.inputs.carried() and not (self.started or self.inputs.initialised):
             raise Refusal("there is no state yet: take a step with program.run, or give one with program.set_state")
-        return {path: self._held(path) for path in self._carried()}
+        return {path: self.inputs.held(path) for path in self.inputs.carried()}
 
     def not_finite(self) -> str:
         """Where the state holds values that are not finite: words, or none. Collective."""
         for path in sorted({carry["input"] for carry in (self.bundle.meta["plan"] or {}).get("carry", ())}):
-            wrong = ~np.isfinite(self._held(path)) if path in self._carried() else np.zeros(0, bool)
+            wrong = ~np.isfinite(self.inputs.held(path)) if path in self.inputs.carried() else np.zeros(0, bool)
             count = int(np.count_nonzero(wrong))
             first = np.unravel_index(int(wrong.argmax()), wrong.shape) if count else ()
             found = self.world.each((count, [int(i) for i in first]))
@@ -257,37 +217,29 @@ class Program:
 
     def set_state(self, **arrays: Any) -> None:
         """Write carried inputs (names with dots: pass `**{"q.mass": array}`); `init` will not run any more."""
-        wanted = {w.name: w for name in self.bundle.entries for w in self.wanted(name) if w.name in self._carried()}
-        checked = self.world.together(
-            lambda: given_values.check_all([replace(w, has_default=True) for w in wanted.values()], arrays, self._held)
-        )
-        for path in arrays:
-            self._set(path, checked[path], False)
-        self.initialised = True
+        checked = self.world.together(lambda: self.inputs.state(arrays))
+        self.inputs.set_state({path: checked[path] for path in arrays})
 
-    def _carried(self) -> list[str]:
-        return sorted({carry.path for rows in self.state_machine.carries.values() for carry in rows})
+    @property
+    def initialised(self) -> bool:
+        """Whether the carried inputs are a state."""
+        return self.inputs.initialised
 
-    def _held(self, path: str) -> Array:
-        wanted = next(w for name in self.bundle.entries for w in self.wanted(name) if w.name == path)
-        result = np.empty(wanted.shape, wanted.dtype)
-        if f"input:{path}" in self.values:
-            result[...] = self.values[f"input:{path}"].reshape(wanted.shape)
-        elif result.nbytes:
-            self.cl.enqueue_copy(self.queue, result, self.state_machine.node.holds[path])
-        return result
+    @initialised.setter
+    def initialised(self, value: bool) -> None:
+        self.inputs.initialised = value
+
+    def put_scalar(self, path: str, value: float) -> None:
+        """Set a 0-dimensional input that is passed by value; a rank that has none of that path passes it over."""
+        self.inputs.put_scalar(path, value)
+
+    def wanted(self, entry: str) -> list[Wanted]:
+        """The inputs of `entry` on this rank."""
+        return self.inputs.wanted(entry)
 
     def start(self, given: Mapping[str, Array]) -> None:
         """Write all inputs of all entries before a loop: those given, else their defaults. Raises Refusal."""
-        for name in self.bundle.entries:
-            made = {c.path for rows in self.state_machine.carries.values() for c in rows}
-            wanted = [w for w in self.wanted(name) if w.name in given or w.has_default or w.name not in made]
-            wanted = [w for w in wanted if f"input:{w.name}" not in self.values or w.has_default or w.name in given]
-            mine = {w.name: given[w.name] for w in wanted if w.name in given}
-            arrays = given_values.check_all(wanted, mine, functools.partial(self._default, name))
-            for path, array in arrays.items():
-                if not (self.initialised and path in made):
-                    self._set(path, array, path in given)
+        self.inputs.start(given)
         self.started = True
 
     def bind_ahead(self, init: Sequence[str], step: Sequence[str], beside: Sequence[str]) -> None:
@@ -296,7 +248,7 @@ class Program:
         `init` once, then `step` again and again; `beside` are entries called between steps.
         """
         node = self.state_machine.node
-        for entry in () if self.initialised else init:
+        for entry in () if self.inputs.initialised else init:
             node = self.state_machine.transition(entry, node).after
         seen: list[Node] = []
         while all(node is not other for other in seen):
@@ -313,46 +265,6 @@ class Program:
         for source, kept in self.passed[entry].values():
             kept[...] = source
         return transition.after
-
-    def _missing(self, entry: str, path: str) -> Array:
-        """The default of an input that must be written now; an empty array for one that is in place."""
-        return self._default(entry, path) if self._stale(path) else np.empty(0)
-
-    def _stale(self, path: str) -> bool:
-        """Whether an input must be written: not a carried one once there is a state, as init or steps have made it."""
-        in_state = self.initialised and path in self._carried()
-        return self.current.get(path) in (None, "given") and not in_state
-
-    def _default(self, entry: str, path: str) -> Array:
-        return self.bundle.default(entry, path, self.world.rank)
-
-    def _placed(self, entry: str, arrays: Mapping[str, Array], given: Collection[str]) -> Node:
-        """Write inputs. Carried ones that are given go into spare buffers: the state stays as it is."""
-        carried = self._carried()
-        beside = [path for path in arrays if path in carried and path in given and f"input:{path}" not in self.values]
-        node = self.state_machine.aside(beside)
-        for path, array in arrays.items():
-            if path in beside:
-                self._upload(node.holds[path], array)
-            elif path in given or self._stale(path):
-                self._set(path, array, path in given)
-        return node
-
-    def _set(self, path: str, array: Any, given: bool) -> None:
-        name = f"input:{path}"
-        self.current[path] = "given" if given else "default"
-        if name in self.values:
-            self.values[name][...] = array.get() if device_arrays.is_on_device(array) else array
-        elif path in self.state_machine.node.holds:
-            self._upload(self.state_machine.node.holds[path], array)
-
-    def _upload(self, buffer: Any, array: Any) -> None:
-        if not array.nbytes:
-            return
-        if device_arrays.is_on_device(array):
-            device_arrays.copy(self.queue, buffer, array)
-        else:
-            self.cl.enqueue_copy(self.queue, buffer, np.ascontiguousarray(array))
 
     def outputs(self, entry: str) -> dict[str, Array]:
         """The outputs of the last call of `entry`, copied to the host."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pytato as pt
 import pytest
 
@@ -53,6 +55,19 @@ def test_its_values_are_the_interpreters(tmp_path: Path) -> None:
         for name, found in program(**inputs).items():
             interpret.assert_agrees(name, expected[name], found)
             assert np.isfinite(expected[name].bound).all()
+
+
+def test_a_compiler_says_nothing(tmp_path: Path) -> None:
+    """Its remarks on loops that it does not turn into vectors would reach the user."""
+    mesh = box(2, 2)
+    path = aotato.build(stage(mesh, 2), targets="cpu", path=tmp_path / "stage.h5")
+    context = cl.create_some_context(interactive=False)
+    with Bundle.open(path) as bundle:
+        for launch in bundle.schedule("step", "cpu", 0).launches:
+            # PoCL keeps what it has compiled, by text
+            program = cl.Program(context, f"{bundle.kernel(launch.kernel)}// {time.time_ns()}\n")
+            program.build([], cache_dir=False)
+            assert program.get_build_info(context.devices[0], cl.program_build_info.LOG).strip() == ""
 
 
 def advection(mesh: Any, order: int) -> dict[str, Any]:
