@@ -13,6 +13,7 @@ import numpy as np
 import pytato as pt
 
 import aotato
+import cns_loop
 from aotato.frontend import app, interpret
 from aotato.frontend.adapter.trace import trace
 from aotato.frontend.apps._flow import problem
@@ -94,11 +95,12 @@ class Result:
 
 
 def run_all(folder: Path, jobs: Mapping[str, Job]) -> dict[str, Result]:
-    """Build all, run them in one MPI job; bundles stay in `folder` as NAME.h5."""
+    """Build all (those of fixed steps as `cns_loop`), run them in one MPI job; bundles stay in `folder` as NAME.h5."""
     lines = []
     for name, job in jobs.items():
         path = folder / name
-        aotato.build("cns", ranks=job.ranks, options=job.options, path=f"{path}.h5", targets="cpu")
+        app_of = cns_loop if "dt" in job.options else "cns"
+        aotato.build(app_of, ranks=job.ranks, options=job.options, path=f"{path}.h5", targets="cpu")
         lines.append(f"{path}.h5 --output {path}_out.h5 --quiet {job.arguments}")
     (folder / "jobs").write_text("\n".join(lines))
     most = max(job.ranks for job in jobs.values())
