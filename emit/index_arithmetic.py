@@ -76,36 +76,42 @@ def _written(terms: Terms) -> ex.Expr:
     return parts[0] if len(parts) == 1 else prim.Sum(tuple(parts))
 
 
-def _split(
-    node: prim.FloorDiv | prim.Remainder, known: Callable[[ex.Expr], Range | None]
-) -> tuple[Terms, Terms] | None:
-    """The numerator as a multiple of the denominator and a rest between 0 and the denominator, if it is such a sum."""
+def _split(node: prim.FloorDiv | prim.Remainder, every: bool) -> tuple[Terms, Terms]:
+    """The numerator as a multiple of the denominator, divided by it, and a rest.
+
+    `every`: all terms are split, which may make two of one; otherwise numbers, and terms that leave no rest.
+    """
     terms = _terms(node.numerator) if _is_integer(node.numerator) else [(1, node.numerator)]
     whole: Terms = []
     rest: Terms = []
     for factor, term in terms:
         below = factor % node.denominator
-        if factor != below:
-            whole.append((factor - below, term))
-        if below:
-            rest.append((below, term))
-    span = known(_written(rest))
-    if span is None or span[0] < 0 or span[1] >= node.denominator:
-        return None
-    return [(factor // node.denominator, term) for factor, term in whole], rest
+        if below and not every and type(term) is not int:
+            below = factor
+        whole.append(((factor - below) // node.denominator, term))
+        rest.append((below, term))
+    return [(factor, term) for factor, term in whole if factor], [(factor, term) for factor, term in rest if factor]
 
 
 def _divided(node: prim.FloorDiv, known: Callable[[ex.Expr], Range | None]) -> ex.Expr:
-    found = _split(node, known)
-    if found is not None:
-        return _written(found[0])
+    for every in (True, False):
+        whole, rest = _split(node, every)
+        below = _written(rest)
+        span = known(below)
+        if span is not None and span[0] // node.denominator == span[1] // node.denominator:
+            return _written(_joined([*whole, *_terms(span[0] // node.denominator)]))
     inner = node.numerator
     nested = isinstance(inner, prim.FloorDiv) and type(inner.denominator) is int and inner.denominator > 0
     if nested and _is_integer(inner.numerator):
         return prim.FloorDiv(inner.numerator, inner.denominator * node.denominator)
-    return node
+    return _written([*whole, (1, prim.FloorDiv(below, node.denominator))]) if whole else node
 
 
 def _rest(node: prim.Remainder, known: Callable[[ex.Expr], Range | None]) -> ex.Expr:
-    found = _split(node, known)
-    return node if found is None else _written(found[1])
+    for every in (True, False):
+        whole, rest = _split(node, every)
+        below = _written(rest)
+        span = known(below)
+        if span is not None and span[0] >= 0 and span[1] < node.denominator:
+            return below
+    return prim.Remainder(below, node.denominator) if whole else node

@@ -53,6 +53,15 @@ class Affine:
     places: tuple[ex.Expr, ...]
     nbytes: int = 0
 
+    def exprs(self) -> tuple[ex.Expr, ...]:
+        found = []
+        for constant, factors in zip(self.constants, self.factors, strict=True):
+            each = zip(factors, self.places, strict=True)
+            terms = [place if n == 1 else prim.Product((n, place)) for n, place in each if n]
+            terms += [constant] if constant or not terms else []
+            found.append(terms[0] if len(terms) == 1 else prim.Sum(tuple(terms)))
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -71,10 +80,9 @@ Form = Affine | Tables | Rows
 
 def canonical(tables: Tables) -> Form:
     """The form with the fewest bytes, and the simplest of those. No rank's table is empty, all its indices are >= 0."""
-    found = compressed(tables)
-    affine = _affine(found)
-    if affine is not None:
-        return affine
+    found = simplest(tables)
+    if isinstance(found, Affine):
+        return found
     best: Form = found
     for axis in _row_axes(found) if found.nbytes >= LEAST else ():
         for run in _divisors([array.shape[axis] for array in found.values]):
@@ -83,6 +91,14 @@ def canonical(tables: Tables) -> Form:
                 rows = _rows(found, axis, run)
                 best = rows if rows is not None and rows.nbytes < best.nbytes else best
     return best
+
+
+def simplest(tables: Tables) -> Affine | Tables:
+    """As arithmetic, or as a table of one entry for each run."""
+    # Runs of what is not cared for may hide that it is the own index
+    line = affine(tables) if any(care is not None for care in tables.care) else None
+    found = compressed(tables)
+    return line or affine(found) or found
 
 
 def _row_axes(tables: Tables) -> list[int]:
@@ -157,11 +173,11 @@ def _has_run(array: Array, care: Array | None, axis: int, run: int) -> bool:
 def _constant(blocks: Array, care: Array | None) -> bool:
     if care is None:
         return bool((blocks[..., 1:] == blocks[..., :1]).all())
-    low = np.where(care, blocks, np.iinfo(blocks.dtype).max).min(-1)
-    return bool((np.where(care, blocks, -1).max(-1) <= low).all())
+    first = np.take_along_axis(blocks, care.argmax(-1)[..., None], -1)
+    return bool(((blocks == first) | ~care).all())
 
 
-def _affine(tables: Tables) -> Affine | None:
+def affine(tables: Tables) -> Affine | None:
     """The table as arithmetic on its places, if it is on every rank, with the same operations."""
     found = [_line(*each) for each in zip(tables.values, tables.care, strict=True)]
     lines = [line for line in found if line is not None]

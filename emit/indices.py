@@ -203,7 +203,7 @@ class Indices:
 
     def _text(self, form: Form, group: Group, least: int) -> Exprs:
         if isinstance(form, Affine):
-            return _arithmetic(form)
+            return form.exprs()
         codes: Exprs = ((),) * len(group)
         rows = form if isinstance(form, Tables) else form.rows
         if isinstance(form, Rows):
@@ -295,13 +295,3 @@ def _projected(mask: Array, mine: Sequence[str], axes: Sequence[str]) -> Array:
     found = np.asarray(mask.any(axis=gone)).transpose([kept.index(axis) for axis in axes if axis in kept])
     extents = iter(found.shape)
     return found.reshape([next(extents) if axis in kept else 1 for axis in axes])
-
-
-def _arithmetic(form: Affine) -> Exprs:
-    found = []
-    for constant, factors in zip(form.constants, form.factors, strict=True):
-        each = zip(factors, form.places, strict=True)
-        terms = [place if n == 1 else prim.Product((n, place)) for n, place in each if n]
-        terms += [constant] if constant or not terms else []
-        found.append(terms[0] if len(terms) == 1 else prim.Sum(tuple(terms)))
-    return tuple(found)
