@@ -28,6 +28,7 @@ from aotato.emit.target import Target
 from aotato.emit.tiles import MATRIX, MOST_BESIDE, MOST_PAIRS, SINGLE, Tile, is_matrix, tile_of
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
+from aotato.frontend.text_expr import expr_text
 
 GROUPS = 2  # that the least local memory should hold
 
@@ -77,7 +78,9 @@ def _merged(plan: Phases) -> Phases:
             values.setdefault(store.array, {})[store.indices] = store.expr
         first: dict[str, str] = {}
         for name in values:
-            key = repr((plan.program.arrays[name].dtype, sorted(values[name].items(), key=repr)))
+            # Texts, as pymbolic's own cut deep expressions off
+            stores = sorted((*map(expr_text, indices), expr_text(expr)) for indices, expr in values[name].items())
+            key = repr((plan.program.arrays[name].dtype, stores))
             other = first.setdefault(key, name)
             if other != name and {name, other} <= plan.phases and name not in plan.roots:
                 same[name] = other

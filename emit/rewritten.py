@@ -13,10 +13,12 @@ from aotato.emit.factored import factored
 from aotato.emit.stages import staged
 from aotato.emit.tables import tables
 from aotato.emit.transposed import transposed
+from aotato.emit.unflattened import unflattened
 from aotato.frontend import ir
 
 PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
     tables,  # gathers, reshapes, pick lists -> reads at canonical indices
+    unflattened,  # arrays over joined axes -> arrays over both
     factored,  # sums over products -> partial sums
     transposed,  # constants -> constants in the order of their readers
     staged,  # long reductions -> reductions over blocks, and over the blocks

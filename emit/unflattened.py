@@ -58,7 +58,7 @@ def _differing(splits: list[dict[str, Split]], names: list[dict[str, Label]]) ->
     for own, rank in zip(names, splits, strict=True):
         for name, label in own.items():
             split = rank.get(name)
-            ways.setdefault(label, set()).add(split and (split.axis, split.inner_first))
+            ways.setdefault(label, set()).add(None if split is None else (split.axis, split.inner_first))
     return {label for label, found in ways.items() if len(found) > 1}
 
 

@@ -57,6 +57,26 @@ def test_its_values_are_the_interpreters(tmp_path: Path) -> None:
             assert np.isfinite(expected[name].bound).all()
 
 
+@pytest.mark.parametrize("name", sorted(target.TARGETS))
+def test_values_that_differ_deep_inside_are_two(name: str, tmp_path: Path) -> None:
+    """Each is read at all nodes of its element, and so kept in local memory; equal ones would share it."""
+    q = array_input("q", (100, 5), "float64")
+    weights = np.random.default_rng(0).random((5, 5))
+
+    def deep(x: Any) -> Any:
+        for step in range(20):
+            x = (x + q * (step + 1)) / (2 + q)
+        return pt.einsum("ij,ej->ei", pt.make_data_wrapper(weights), x)
+
+    outputs = {"one": deep(q * q), "two": deep(q * q * q), "again": deep(q * q)}
+    values = np.random.default_rng(1).random((100, 5))
+    (expected,) = interpret.run(trace("step", 1, lambda rank: outputs).programs, [{"q": values}])
+    path = aotato.build(outputs, targets=name, path=tmp_path / "deep.h5")
+    with aotato.load(path, target=name) as program:
+        for path_, found in program(q=values).items():
+            interpret.assert_agrees(path_, expected[path_], found)
+
+
 def test_a_compiler_says_nothing(tmp_path: Path) -> None:
     """Its remarks on loops that it does not turn into vectors would reach the user."""
     mesh = box(2, 2)
