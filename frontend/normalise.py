@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ import pymbolic.primitives as prim
 
 from aotato.frontend import expr as ex
 from aotato.frontend.text_expr import expr_text
+
+DIGITS = 12
+_NUMBER = re.compile(r"\d+")
 
 
 def normalise(expr: ex.Expr, operands: Sequence[str], shape: Sequence[int]) -> tuple[ex.Expr, tuple[str, ...]]:
@@ -78,10 +82,14 @@ def _chain(node: prim.Sum | prim.Product, neutral: int) -> ex.Expr:
 
 
 def _order(node: ex.Expr) -> tuple[int, str]:
-    """Numbers first in a product (`-1*x` reads as a negation), negations last in a sum."""
+    """Numbers first in a product (`-1*x` reads as a negation), negations last in a sum; arrays as they were traced.
+
+    Names count as numbers do, so that a rank with one array less orders the rest as others do.
+    """
     negation = isinstance(node, prim.Product) and _is(node.children[0], -1)
     is_number = not isinstance(node, prim.ExpressionNode)
-    return (0 if is_number else 2 if negation else 1), expr_text(node)
+    text = _NUMBER.sub(lambda found: found.group().zfill(DIGITS), expr_text(node))
+    return (0 if is_number else 2 if negation else 1), text
 
 
 def _is(node: Any, value: int) -> bool:

@@ -40,6 +40,13 @@ def test_two_operands_take_one_order_and_operands_their_numbers_from_it() -> Non
     assert [expr_text(first[0]), first[1]] == [expr_text(second[0]), second[1]]
 
 
+def test_the_order_of_operands_is_that_of_their_numbers() -> None:
+    """A rank that has one array less names all later ones by a number less: v9 and v10 are its v8 and v9."""
+    one = normalise(parse_expr("(a0[_0] * a1[0, _0])"), ["v10", "v9"], (8,))
+    other = normalise(parse_expr("(a0[_0] * a1[0, _0])"), ["v9", "v8"], (8,))
+    assert expr_text(one[0]) == expr_text(other[0]) == "(a0[0, _0] * a1[_0])"
+
+
 def test_a_difference_keeps_its_negation_last() -> None:
     expr, operands = normalise(parse_expr("((float64(-1.0) * a0[_0]) + a1[_0])"), ["v1", "v2"], (8,))
     assert (expr_text(expr), operands) == ("(a0[_0] + (float64(-1.0) * a1[_0]))", ("v2", "v1"))
