@@ -221,7 +221,8 @@ def test_integers_of_indices_have_64_bits_and_indices_have_32(tmp_path):
     moved = [pt.roll(x, 3, 1), pt.reshape(x, (35, 120)), aotato.take(x, rows, 1), pt.sum(pt.roll(x, -3, 0), axis=1)]
     for number, array in enumerate(moved):
         assert "long a" not in _text(array, tmp_path / f"{number}.h5")
-    assert "aot_raised_int32" in _text(moved[0], tmp_path / "rolled.h5")
+    rolled = _text(moved[0], tmp_path / "rolled.h5")
+    assert "aot_raised_int32" in rolled or "aot_lowered_int32" in rolled  # compared, not divided
 
 
 def test_doubles_become_halves_in_one_rounding(tmp_path):
