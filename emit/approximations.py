@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from aotato.emit.functions import CFunction
+from aotato.emit.functions import CFunction, either
 
 # The upper half of a double, without its sign: the exponent begins at bit 21
 _SIZE = "uint size = as_uint2(a).y << 1;"
@@ -41,5 +41,5 @@ def applies(dtype: np.dtype[Any]) -> bool:
 
 def _function(name: str, refined: str, plain: str) -> CFunction:
     head = f"static inline double {name}(double a)"
-    text = f"#ifdef AOTATO_PTX\n{head} {{ {refined} }}\n#else\n{head} {{ return {plain}; }}\n#endif"
+    text = either("#ifdef AOTATO_PTX", f"{head} {{ {refined} }}", f"{head} {{ return {plain}; }}")
     return CFunction(name, ("float64",), "float64", text)

@@ -40,7 +40,7 @@ def _product(expr: ex.Expr, dtypes: Sequence[ir.DType]) -> ex.Expr:
         return expr
     above, below = ex.children(expr)
     dtype = dtype_of(expr, dtypes)
-    if dtype.kind != "f" or ex.is_one(above):
+    if dtype.kind != "f" or ex.is_number(above, 1):
         return expr
     one = dtype.type(1)
     if isinstance(below, np.floating | float | int):

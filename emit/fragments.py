@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from loopy.target.opencl import vec
 
-from aotato.emit.functions import CFunction
+from aotato.emit.functions import CFunction, either
 
 TERMS = 4
 _VECTORS: Any = vec  # loopy fills it
@@ -24,7 +24,7 @@ _ASM = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1},{%2},{%3},{%0,%1
 
 def _either(head: str, tensor: str, plain: str) -> str:
     one, other = (f"static inline {head} {{ {body} }}" for body in (tensor, plain))
-    return f"#ifdef AOTATO_TENSOR_F64\n{one}\n#else\n{other}\n#endif"
+    return either("#ifdef AOTATO_TENSOR_F64", one, other)
 
 
 def product() -> CFunction:

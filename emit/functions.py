@@ -141,7 +141,7 @@ def unary(op: str, dtype: np.dtype[Any]) -> CFunction:
         builtin = f"return {_BUILTIN[op]}{'f' if dtype.itemsize == 4 else ''}(a);"
         inline = _definition(name, c, CTYPES[result], "T a", builtin)
         # PoCL calls its own functions, around which a compiler makes no vectors
-        definition = f"#if defined(__x86_64__) || defined(__aarch64__)\n{inline}\n#else\n{definition}\n#endif"
+        definition = either("#if defined(__x86_64__) || defined(__aarch64__)", inline, definition)
     return CFunction(name, (dtype.name,), result, definition)
 
 
@@ -208,6 +208,11 @@ def double_to_half() -> CFunction:
     )
     text = f"static inline ushort aot_double_to_half(double a) {{ {body} }}"
     return CFunction("aot_double_to_half", ("float64",), "uint16", text)
+
+
+def either(directive: str, one: str, other: str) -> str:
+    """The text `one` where the preprocessor finds the directive true, `other` elsewhere."""
+    return f"{directive}\n{one}\n#else\n{other}\n#endif"
 
 
 def _definition(name: str, ctype: str, result: str, parameters: str, body: str) -> str:

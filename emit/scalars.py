@@ -265,7 +265,7 @@ class Scalars:
             return self._chain(_MINMAX[type(expr)], dtype, parts)
         if isinstance(expr, prim.Power):
             return self._power(expr, dtype, parts)
-        if isinstance(expr, prim.Quotient) and self._approximate(dtype) and ex.is_one(expr.numerator):
+        if isinstance(expr, prim.Quotient) and self._approximate(dtype) and ex.is_number(expr.numerator, 1):
             return self.call(approximations.reciprocal(), parts[1])
         if isinstance(expr, prim.Comparison) and self.dtype(expr.left).kind == "c":
             name = complex_functions.COMPARISONS[expr.operator]

@@ -176,8 +176,10 @@ def own_index(ndim: int) -> tuple[Expr, ...]:
     return tuple(prim.Variable(f"_{axis}") for axis in range(ndim))
 
 
-def is_one(expr: Expr) -> bool:
-    return isinstance(expr, int | float | np.number) and bool(expr == 1)
+def is_number(expr: Expr, value: int) -> bool:
+    """Whether `expr` is that real number; a complex factor 1 is not exact for infinities."""
+    other = prim.ExpressionNode | bool | np.bool_ | complex | np.complexfloating
+    return not isinstance(expr, other) and bool(expr == value)
 
 
 def is_negation(expr: Expr) -> bool:

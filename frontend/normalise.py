@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pymbolic.primitives as prim
 
 from aotato.frontend import expr as ex
@@ -56,7 +55,7 @@ def _simpler(node: ex.Expr, shape: Sequence[int]) -> ex.Expr:
             return _chain(node if len(kept) == len(node.children) else prim.Sum((*kept, 0)), 0)
         case prim.Product():
             return 0 if _range(node, shape) == (0, 0) else _chain(node, 1)
-        case prim.FloorDiv() if _is(node.denominator, 1):
+        case prim.FloorDiv() if ex.is_number(node.denominator, 1):
             return node.numerator
         case prim.FloorDiv() if _below(node.numerator, node.denominator, shape):
             return 0
@@ -73,7 +72,7 @@ def _index(index: ex.Expr, axis: int, shape: Sequence[int]) -> ex.Expr:
 
 def _chain(node: prim.Sum | prim.Product, neutral: int) -> ex.Expr:
     """Without neutral elements, as long as one operand stays."""
-    kept = [child for child in node.children if not _is(child, neutral)] or list(node.children[:1])
+    kept = [child for child in node.children if not ex.is_number(child, neutral)] or list(node.children[:1])
     if len(kept) == 1:
         return kept[0]
     if len(kept) == 2:
@@ -86,16 +85,10 @@ def _order(node: ex.Expr) -> tuple[int, str]:
 
     Names count as numbers do, so that a rank with one array less orders the rest as others do.
     """
-    negation = isinstance(node, prim.Product) and _is(node.children[0], -1)
+    negation = isinstance(node, prim.Product) and ex.is_number(node.children[0], -1)
     is_number = not isinstance(node, prim.ExpressionNode)
     text = _NUMBER.sub(lambda found: found.group().zfill(DIGITS), expr_text(node))
     return (0 if is_number else 2 if negation else 1), text
-
-
-def _is(node: Any, value: int) -> bool:
-    """Whether `node` is that real number; a complex factor 1 is not exact for infinities."""
-    other = prim.ExpressionNode | bool | np.bool_ | complex | np.complexfloating
-    return not isinstance(node, other) and bool(node == value)
 
 
 def _below(index: Any, extent: Any, shape: Sequence[int]) -> bool:
