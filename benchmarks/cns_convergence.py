@@ -13,6 +13,7 @@ import argparse
 import itertools
 import json
 import math
+import re
 import subprocess
 import sys
 import tempfile
@@ -55,7 +56,7 @@ class Study:
 
     @property
     def end(self) -> float:
-        return {"vortex": 1.0, "diffusive": 0.04, "convective": 0.25}[self.case]
+        return 1.0 if self.case == "vortex" else 0.25  # long enough for sound to cross the box: errors settle by then
 
     @property
     def reynolds(self) -> float:
@@ -78,8 +79,8 @@ def studies() -> Iterator[Study]:
                 yield Study(case, cell, order, tuple(first[order] << level for level in range(levels)))
 
 
-def error(study: Study, count: int, chosen: argparse.Namespace) -> float:
-    """Of a run on a mesh of `count` cells along each edge."""
+def one(study: Study, count: int, chosen: argparse.Namespace) -> None:
+    """Print the error on a mesh of `count` cells along each edge."""
     dim = DIMENSIONS[study.cell]
     counts = [count] * dim
     given: dict[str, Any] = {"cells": study.cell, "order": str(study.order), "cfl": str(chosen.cfl),
@@ -96,8 +97,8 @@ def error(study: Study, count: int, chosen: argparse.Namespace) -> float:
         path = aotato.build("cns", options=given, path=Path(folder, "cns.h5"), targets=chosen.target)
         with aotato.load(path, target=chosen.target) as program:
             reached = program.run(set={"end": study.end})
-            q = program.state()["q"]
-    return distance(opt, q, reached["t"])
+            found = distance(opt, program.state()["q"], reached["t"])
+            print("error", found, "on", program.device.name.strip(), flush=True)
 
 
 def distance(opt: Any, q: Array, t: float) -> float:
@@ -146,27 +147,35 @@ def into_docs(text: str) -> None:
     DOCS.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
-def measured(study: Study, count: int, words: list[str]) -> float:
-    """The error on one mesh, by a process; NaN, and its last words on standard error, where it failed."""
+def measured(study: Study, count: int, words: list[str]) -> tuple[float, str]:
+    """The error on one mesh, and the device, by a process; NaN, and its last words said here, where it failed."""
     command = [sys.executable, __file__, "--one", study.name, str(count), *words]
     done = subprocess.run(command, capture_output=True, text=True)
-    _, said, found = done.stdout.strip().rpartition("error ")  # also of a process that stumbled at its end
-    if not said:
+    found = re.search(r"error (\S+) on (.*)", done.stdout)  # also of a process that stumbled at its end
+    if not found:
         print(f"{study.name} {count}: {done.returncode} {done.stderr[-400:]}", file=sys.stderr, flush=True)
-    return float(found) if said else math.nan
+    return (float(found[1]), found[2]) if found else (math.nan, "")
 
 
-def row(study: Study, errors: list[float]) -> dict[str, Any]:
+def row(study: Study, found: list[tuple[float, str]]) -> dict[str, Any]:
+    errors = [error for error, _ in found]
     orders = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
-    return {"case": study.case, "cell": study.cell, "order": study.order, "meshes": study.meshes,
-            "reynolds": study.reynolds, "end": study.end, "errors": errors, "orders": orders}
+    return {"command": " ".join(sys.argv), "device": found[0][1], "case": study.case, "cell": study.cell,
+            "order": study.order, "meshes": study.meshes, "reynolds": study.reynolds, "end": study.end,
+            "errors": errors, "orders": orders}
+
+
+def joined(kept: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All studies in their order, the new ones in place of those kept from earlier runs."""
+    found = {(row["case"], row["cell"], row["order"]): row for row in [*kept, *new]}
+    return [found[key] for s in studies() if (key := (s.case, s.cell, s.order)) in found]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="studies whose name, case/cell/order, begins so")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--out", metavar="FILE", help="of JSON, written as studies end")
+    parser.add_argument("--out", metavar="FILE", help="of JSON, written as studies end; others in it are kept")
     parser.add_argument("--docs", metavar="FILE", help="write a result file's tables into docs/cns.md instead")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "COUNT"), help="print the error on one mesh instead")
     parser.add_argument("--target", default="cpu")
@@ -177,7 +186,7 @@ def main() -> None:
         into_docs(tables(json.loads(Path(chosen.docs).read_text())["studies"]))
     elif chosen.one:
         study = next(study for study in studies() if study.name == chosen.one[0])
-        print("error", error(study, int(chosen.one[1]), chosen), flush=True)
+        one(study, int(chosen.one[1]), chosen)
     else:
         run(chosen)
 
@@ -185,6 +194,7 @@ def main() -> None:
 def run(chosen: argparse.Namespace) -> None:
     words = ["--target", chosen.target, "--cfl", str(chosen.cfl), *(w for o in chosen.option for w in ("--option", o))]
     wanted = [study for study in studies() if study.name.startswith(chosen.only)]
+    kept = json.loads(Path(chosen.out).read_text())["studies"] if chosen.out and Path(chosen.out).exists() else []
     with ThreadPoolExecutor(chosen.jobs) as pool:
         meshes = {(study, count): pool.submit(measured, study, count, words)
                   for study in wanted for count in study.meshes[::-1]}
@@ -192,7 +202,7 @@ def run(chosen: argparse.Namespace) -> None:
             done = [study for study in wanted if all(meshes[study, count].done() for count in study.meshes)]
             rows = [row(study, [meshes[study, count].result() for count in study.meshes]) for study in done]
             if chosen.out:
-                Path(chosen.out).write_text(json.dumps({"command": " ".join(sys.argv), "studies": rows}, indent=1))
+                Path(chosen.out).write_text(json.dumps({"studies": joined(kept, rows)}, indent=1))
     print(tables(rows))
 
 
