@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=3)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--contract", action="store_true", help="let the device fuse multiplications and additions")
-    parser.add_argument("--fast", action="store_true", help="products with reciprocals instead of quotients")
+    parser.add_argument("--fast", action="store_true", help="algebra that changes rounding")
     parser.add_argument("--calls", type=int, default=20, help="calls in a timed block")
     parser.add_argument("--blocks", type=int, default=7, help="timed blocks; the median counts")
     parser.add_argument("--bandwidth", type=float, default=4.28e12, help="bytes per second, for the floor")

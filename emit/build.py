@@ -20,7 +20,7 @@ from aotato.emit.joined import Joined, joined
 from aotato.emit.order import ALGEBRAS
 from aotato.emit.owned import owned
 from aotato.emit.plan import device_scalars, resolve
-from aotato.emit.rewritten import PASSES, UNFUSED, rewritten
+from aotato.emit.rewritten import FAST, PASSES, UNFUSED, Passes, rewritten
 from aotato.emit.schedule import Emitted, emit
 from aotato.emit.sharing import Cache
 from aotato.emit.target import Target, chosen
@@ -64,8 +64,10 @@ def build(
     of pytato arrays. `targets`: comma-separated, the first is the one `inspect` shows. `contract=True` lets the device
     compiler fuse multiplications and additions. `overlap=False` never launches a kernel in two halves, of which the
     first runs while messages travel. `fuse=False` gives every array memory and a kernel of its own: slow, but simple
-    to follow. `algebra="fast"` allows what changes rounding: products with reciprocals instead of quotients. Raises
-    AppError, TraceError, ProgramErrors: one sentence a mistake.
+    to follow. `algebra="fast"` allows what changes rounding: products with reciprocals instead of quotients, and of
+    constant matrices instead of one after the other.
+
+    Raises AppError, TraceError, ProgramErrors: one sentence a mistake.
     """
     say = progress or (lambda text: None)
     if ranks < 1:
@@ -111,8 +113,11 @@ def assemble(
         traced = {name: dataclasses.replace(t, programs=fast(t.programs)) for name, t in traced.items()}
     on_device = device_scalars(plan, {name: t.programs for name, t in traced.items()})
     mapped = [dataclasses.replace(t, approximate=algebra == "fast" and t.lockstep) for t in targets]
+    passes = UNFUSED if not fuse else FAST if algebra == "fast" else PASSES
     entries = {
-        name: _entry(name, docs.get(name, ""), t, mapped, contract, overlap, fuse, say, on_device, carries[name])
+        name: _entry(
+            name, docs.get(name, ""), t, mapped, passes, contract, overlap, fuse, say, on_device, carries[name]
+        )
         for name, t in traced.items()
     }
     ranks = next(iter(traced.values())).programs.size
@@ -140,6 +145,7 @@ def _entry(
     doc: str,
     traced: Traced,
     targets: Sequence[Target],
+    passes: Passes,
     contract: bool,
     overlap: bool,
     fuse: bool,
@@ -152,7 +158,7 @@ def _entry(
     check(programs)
     say(f"{name}: rewriting")
     tests = _tests(traced, say)
-    programs = rewritten(programs, PASSES if fuse else UNFUSED)
+    programs = rewritten(programs, passes)
     say(f"{name}: partitioning")
     partitions = [resolved(part) for part in partition(programs)]
     dump.write(2, f"{name}-partition", dump.partitions_text(partitions))

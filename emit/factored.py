@@ -22,6 +22,7 @@ from aotato.emit.groups import FEW, LONG
 from aotato.emit.moves import named, normal
 from aotato.emit.products import Axes, Cut, Product, is_product, lengths, product
 from aotato.emit.runs import Runs
+from aotato.emit.unguarded import exchanged, unguarded
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.text_expr import expr_text
@@ -72,32 +73,14 @@ def _nodes(found: _Class, name: str) -> Sequence[ir.Node]:
     if not lambdas:
         return nodes
     operands = [list(node.operands) for node in lambdas]
-    old = list(zip(*(_always_evaluated(node.expr) for node in lambdas), strict=True))
+    old = list(zip(*(unguarded(node.expr) for node in lambdas), strict=True))
     new = [_planned(found, name, lambdas, reduces, operands) for reduces in old]
     if all(a is b for a, b in zip(old, new, strict=True)):
         return nodes
-    exprs = [_exchanged(node.expr, iter([each[rank] for each in new])) for rank, node in enumerate(lambdas)]
+    exprs = [exchanged(node.expr, iter([each[rank] for each in new])) for rank, node in enumerate(lambdas)]
     written = normal(list(map(named, exprs, operands)), [node.shape for node in lambdas])
     each = zip(lambdas, written, strict=True)
     return [dataclasses.replace(node, expr=expr, operands=names) for node, (expr, names) in each]
-
-
-def _always_evaluated(expr: ex.Expr) -> Iterator[ex.Reduce]:
-    """Outermost reductions that no condition guards: what is guarded may read outside its arrays."""
-    if isinstance(expr, ex.Reduce):
-        yield expr
-    elif not isinstance(expr, prim.If):
-        for child in ex.children(expr):
-            yield from _always_evaluated(child)
-
-
-def _exchanged(expr: ex.Expr, new: Iterator[ex.Expr]) -> ex.Expr:
-    """`expr` with its always evaluated reductions replaced, in their order."""
-    if isinstance(expr, ex.Reduce):
-        return next(new)
-    if isinstance(expr, prim.If) or ex.is_leaf(expr):
-        return expr
-    return ex.with_children(expr, tuple(_exchanged(child, new) for child in ex.children(expr)))
 
 
 def _planned(

@@ -21,7 +21,7 @@ SETTINGS = (
     Option("targets", str, "gpu,cpu", doc="kinds of device, separated by commas; `aotato inspect` shows the first"),
     Option("contract", bool, False, doc="on: the device may fuse a*b + c, with one rounding"),
     Option("fuse", bool, True, doc="off: every array has memory and a kernel of its own; slow"),
-    Option("algebra", str, "exact", doc="fast: rounding may change, products with reciprocals replace quotients"),
+    Option("algebra", str, "exact", doc="fast: rounding may change: no quotients, matrices multiplied while building"),
     Option("overlap", bool, True, doc="off: no kernel is launched in two halves to run while messages travel"),
 )
 DEFAULTS = {option.name: option.default for option in SETTINGS}

@@ -5,11 +5,12 @@ A pass takes and returns Programs that mean the same. It rewrites the ranks of a
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 from aotato.emit import dump
 from aotato.emit.factored import factored
+from aotato.emit.premultiplied import premultiplied
+from aotato.emit.pruned import pruned
 from aotato.emit.stages import staged
 from aotato.emit.tables import tables
 from aotato.emit.transposed import transposed
@@ -24,6 +25,8 @@ PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
     staged,  # long reductions -> reductions over blocks, and over the blocks
 )
 
+FAST = (tables, unflattened, premultiplied, factored, transposed, staged)  # where rounding may change (algebra=fast)
+
 UNFUSED = (staged,)  # where every array has a kernel of its own
 
 Passes = tuple[Callable[[ir.Programs], ir.Programs], ...]
@@ -35,21 +38,3 @@ def rewritten(programs: ir.Programs, passes: Passes = PASSES) -> ir.Programs:
         programs = pruned(one(programs))
         dump.write(1, f"{programs.entry}-programs-{number}-{one.__name__}", dump.programs_text(programs))
     return programs
-
-
-def pruned(programs: ir.Programs) -> ir.Programs:
-    """`programs` without Lambdas and constants that nothing needs."""
-    return dataclasses.replace(programs, ranks=tuple(map(_pruned, programs.ranks)))
-
-
-def _pruned(program: ir.Program) -> ir.Program:
-    needed = {output.array for output in program.outputs} | {send.array for send in program.sends}
-    for name in reversed(list(program.arrays)):
-        node = program.arrays[name]
-        # Inputs are part of the signature, receives and allreduces have other ends
-        if name in needed or isinstance(node, ir.Input | ir.Recv | ir.Allreduce):
-            needed |= {name, *ir.operands(node)}
-    arrays = {name: node for name, node in program.arrays.items() if name in needed}
-    digests = {node.digest for node in arrays.values() if isinstance(node, ir.Const)}
-    constants = {key: data for key, data in program.constants.items() if key in digests}
-    return dataclasses.replace(program, arrays=arrays, constants=constants)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pymbolic.primitives as prim
 
 from aotato.emit.groups import along_terms, split
+from aotato.emit.unguarded import unguarded
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.dtypes import dtype_of
@@ -37,7 +37,7 @@ def _program(program: ir.Program) -> ir.Program:
 def _split(program: ir.Program, name: str, node: ir.Lambda, arrays: dict[str, ir.Node]) -> ir.Lambda:
     """`node` reading partial results, which are added to `arrays`."""
     expr, operands = node.expr, node.operands
-    for number, reduce in enumerate(dict.fromkeys(_always_evaluated(expr))):
+    for number, reduce in enumerate(dict.fromkeys(unguarded(expr))):
         blocks, size, axis = _blocks(reduce, node.shape, _along_terms(program, node, reduce))
         if blocks < 2:
             continue
@@ -53,15 +53,6 @@ def _split(program: ir.Program, name: str, node: ir.Lambda, arrays: dict[str, ir
         expr = _replaced(expr, reduce, ex.Reduce(reduce.op, ((index, 0, blocks),), joined))
         operands = (*operands, f"{name}_{number}")
     return node if expr is node.expr else replace(node, expr=expr, operands=operands)
-
-
-def _always_evaluated(expr: ex.Expr) -> Iterator[ex.Reduce]:
-    """Outermost reductions that no condition guards: what is guarded may read outside its arrays."""
-    if isinstance(expr, ex.Reduce):
-        yield expr
-    elif not isinstance(expr, prim.If):
-        for child in ex.children(expr):
-            yield from _always_evaluated(child)
 
 
 def _along_terms(program: ir.Program, node: ir.Lambda, reduce: ex.Reduce) -> bool:
