@@ -66,7 +66,7 @@ class Study:
 
 COARSEST = {  # cells along an edge, by case and order: fine enough that orders show
     "vortex": {1: 64, 2: 32, 3: 16, 4: 16},
-    "diffusive": {1: 8, 2: 8, 3: 8, 4: 4},
+    "diffusive": {1: 8, 2: 8, 3: 8, 4: 6},
     "convective": {1: 16, 2: 8, 3: 8, 4: 8},
 }
 COARSEST_3D = {"vortex": {1: 64, 2: 32, 3: 24}, "diffusive": {1: 8, 2: 8, 3: 4}, "convective": {1: 16, 2: 8, 3: 8}}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from aotato.emit.build import build
 from aotato.emit.target import TargetError
+from aotato.frontend.adapter.errors import TraceError
 from aotato.frontend.adapter.lower import UnsupportedNode
-from aotato.frontend.adapter.trace import TraceError
 from aotato.frontend.app import AppError
 from aotato.frontend.checks import ProgramErrors
 

@@ -29,24 +29,13 @@ def _target(partition: Partition, name: str) -> str:
 
 
 def _program(program: ir.Program, real: dict[str, str]) -> ir.Program:
-    renamed = {name: _renamed(node, real) for name, node in program.arrays.items() if real[name] == name}
+    renamed = {name: ir.renamed(node, real) for name, node in program.arrays.items() if real[name] == name}
     return dataclasses.replace(
         program,
         arrays={name: renamed[name] for name in _ordered(renamed)},
         sends=tuple(dataclasses.replace(send, array=real[send.array]) for send in program.sends),
         outputs=tuple(dataclasses.replace(output, array=real[output.array]) for output in program.outputs),
     )
-
-
-def _renamed(node: ir.Node, real: dict[str, str]) -> ir.Node:
-    match node:
-        case ir.Lambda() | ir.LoopyCall():
-            return dataclasses.replace(node, operands=tuple(real[name] for name in node.operands))
-        case ir.Allreduce():
-            return dataclasses.replace(node, operand=real[node.operand])
-        case ir.Input() | ir.Const() | ir.Recv():
-            return node
-    raise AssertionError(f"unknown node {type(node).__name__}")
 
 
 def _ordered(arrays: dict[str, ir.Node]) -> list[str]:

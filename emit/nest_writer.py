@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import loopy as lp
-import numpy as np
 import pymbolic.primitives as prim
 from loopy.symbolic import SubstitutionMapper
 from pymbolic.mapper.substitutor import make_subst_func
 
-from aotato.emit import space
+from aotato.emit import group_sums, space
 from aotato.emit.nest import Accumulate, Assign, Loop, Nest, Store
 from aotato.emit.scalars import Scalars
 from aotato.frontend import expr as ex
@@ -193,9 +192,9 @@ class NestWriter:
         """Every split piece of the loop has an accumulator of its own."""
         self.scalars.dtypes[statement.name] = statement.dtype
         if statement.grouped:
-            self._accumulate_in_group(statement)
+            group_sums.accumulated(self, statement)
         else:
-            self._sum_pieces(statement, self.name(statement.name), self.loops[statement.loop])
+            self.sum_pieces(statement, self.name(statement.name), self.loops[statement.loop])
 
     def _split(self, loop: Loop, shared: bool) -> None:
         """Run over the loop with nested inames of at most LONGEST_SUM values; their weighted sum replaces its index.
@@ -231,7 +230,7 @@ class NestWriter:
         terms += [loop.lower] if loop.lower else []
         self.scalars.indices[loop.name] = terms[0] if len(terms) == 1 else prim.Sum(tuple(terms))
 
-    def _sum_pieces(self, statement: Accumulate, result: str, pieces: tuple[str, ...]) -> None:
+    def sum_pieces(self, statement: Accumulate, result: str, pieces: tuple[str, ...]) -> None:
         """One accumulator a piece, outermost last: `s += t` closes the loop inside."""
         expr, after = self.scalars.written(statement.expr)
         dtype = self.scalars.value_dtype(statement.dtype)
@@ -254,51 +253,6 @@ class NestWriter:
 
     def _flat(self, loops: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(iname for loop in loops for iname in self.loops[loop])
-
-    def _accumulate_in_group(self, statement: Accumulate) -> None:
-        """Every lane sums its share, then two trees join the lanes: in columns of local memory, and their results.
-
-        No memory is read and written between the same two barriers: where lanes are joined in place, PoCL 3.0 goes
-        wrong for some types.
-        """
-        assert self.space.share is not None
-        own = f"{self.name(statement.name)}_own"
-        self._sum_pieces(statement, own, self.loops[statement.loop])
-        size, lane = self.space.share.lanes, prim.Variable("l")
-        columns = 1 << (size.bit_length() - 1) // 2
-        lanes = self._share(statement, "all", size, prim.Variable(own), self.written[statement.name])
-        rows: list[ex.Expr] = [prim.Sum((lane, row)) if row else lane for row in range(0, size, columns)]
-        column = self._tree(statement, lanes[0], rows, size)
-        few = prim.Comparison(lane, "<", columns)
-        joined = self._share(statement, "few", columns, column, frozenset({lanes[1]}), few)
-        name = self.name(statement.name)
-        self.declare(name, self.scalars.value_dtype(statement.dtype))
-        total = self._tree(statement, joined[0], list(range(columns)), columns)
-        self.written[statement.name] = frozenset(
-            {self.instruct(self.cell(name), total, (), frozenset({joined[1]}))}
-        )
-
-    def _share(
-        self, statement: Accumulate, suffix: str, lanes: int, value: ex.Expr, after: frozenset[str], who: Any = None
-    ) -> tuple[str, str]:
-        """Local memory in which each of `lanes` lanes puts its `value`, and the instruction that does it."""
-        assert self.space.share is not None
-        name, dtype = f"{self.name(statement.name)}_{suffix}", self.scalars.value_dtype(statement.dtype)
-        size = self.space.share.results * lanes
-        self.declare(name, dtype, shape=(size,), address_space=lp.AddressSpace.LOCAL)
-        self.out.local_bytes += size * np.dtype(dtype).itemsize
-        cell = prim.Subscript(prim.Variable(name), (self.space.share.cell(prim.Variable("l"), lanes),))
-        return name, self.instruct(cell, value, (), after, who)
-
-    def _tree(self, statement: Accumulate, memory: str, rows: list[ex.Expr], lanes: int) -> ex.Expr:
-        """What the lanes `rows` of `lanes` have put into local memory, joined in pairs of pairs."""
-        assert self.space.share is not None
-        cells = [self.space.share.cell(row, lanes) for row in rows]
-        terms: list[ex.Expr] = [prim.Subscript(prim.Variable(memory), (cell,)) for cell in cells]
-        while len(terms) > 1:
-            pairs = zip(terms[::2], terms[1::2], strict=True)
-            terms = [self.scalars.join(statement.op, statement.dtype, a, b) for a, b in pairs]
-        return terms[0]
 
     def _store(self, index: int, store: Store) -> None:
         expr, after = self.scalars.written(store.expr)

@@ -7,6 +7,7 @@ calls is data to it, like a constant.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -169,6 +170,18 @@ def operands(node: Node) -> tuple[str, ...]:
             return node.operands
         case Allreduce():
             return (node.operand,)
+    raise AssertionError(f"unknown node {type(node).__name__}")
+
+
+def renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """`node`, reading `names[operand]` for each operand."""
+    match node:
+        case Lambda() | LoopyCall():
+            return dataclasses.replace(node, operands=tuple(names[name] for name in node.operands))
+        case Allreduce():
+            return dataclasses.replace(node, operand=names[node.operand])
+        case Input() | Const() | Recv():
+            return node
     raise AssertionError(f"unknown node {type(node).__name__}")
 
 

@@ -14,7 +14,8 @@ import aotato
 from aotato.emit.target import TargetError
 from aotato.frontend import interpret, opaque_run
 from aotato.frontend.adapter import compat
-from aotato.frontend.adapter.trace import TraceError, trace
+from aotato.frontend.adapter.errors import TraceError
+from aotato.frontend.adapter.trace import trace
 from aotato.frontend.app import AppError
 from aotato.frontend.opaque_run import CALL_EPS
 from aotato.frontend.text import dumps, parse

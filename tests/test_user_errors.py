@@ -14,7 +14,7 @@ import pytest
 
 import aotato
 from aotato.frontend import checks
-from aotato.frontend.adapter.trace import TraceError
+from aotato.frontend.adapter.errors import TraceError
 from aotato.frontend.checks import MessageError, ProgramErrors
 from patterns import X, given, x
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pymbolic.primitives as prim
-import pytato as pt
-from pytato.array import Array, DataWrapper, NamedArray, Placeholder, SizeParam
+from pytato.array import DataWrapper, NamedArray, Placeholder, SizeParam
 
 from aotato.frontend import expr as ex
 from aotato.frontend import ir
 from aotato.frontend.adapter import calls, loopy_calls
 from aotato.frontend.adapter.device_data import on_host
+from aotato.frontend.adapter.errors import TraceError
 from aotato.frontend.adapter.lower import UnsupportedNode, lower
 from aotato.frontend.adapter.nodes import (
     AllreduceNode,
@@ -25,17 +24,13 @@ from aotato.frontend.adapter.nodes import (
     line_of,
     recv_line,
 )
+from aotato.frontend.adapter.paths import PytatoArray, flatten
 from aotato.frontend.constants import digest
 from aotato.frontend.dtypes import dtype_of, make_explicit
 from aotato.frontend.normalise import normalise
 from aotato.frontend.opaque import Opaque
+from aotato.frontend.pruned import pruned
 from aotato.frontend.text import expr_text
-
-PytatoArray = Any
-
-
-class TraceError(Exception):
-    """The app's arrays cannot become a program; the message is one sentence for the app's author."""
 
 
 @dataclass(frozen=True)
@@ -61,46 +56,6 @@ def trace(entry: str, ranks: int, function: Callable[[int], Any]) -> Traced:
     tracers = [_Tracer(entry, rank, tags) for rank in range(ranks)]
     programs = tuple(tracer.program(dict(flatten(function(tracer.rank), entry))) for tracer in tracers)
     return Traced(ir.Programs(entry, programs, tuple(tags.texts)), tuple(tracer.facts for tracer in tracers))
-
-
-def flatten(value: Any, entry: str) -> Iterator[tuple[str, PytatoArray]]:
-    """Arrays by path: `q.momentum.0`. Takes dicts, sequences, dataclasses and array containers alike."""
-    seen: dict[str, str] = {}
-    if value is None:
-        raise TraceError(f"entry {entry!r} returns nothing; end it with `return {{NAME: array}}`")
-    for keys, array in _leaves(value, ()):
-        path = ".".join(keys) if keys else "out"
-        if path in seen:
-            raise TraceError(f"entry {entry!r} returns two arrays under the path {path!r}; rename one of them")
-        seen[path] = path
-        yield path, array
-
-
-def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], PytatoArray]]:
-    if isinstance(value, Array):
-        yield keys, value
-    elif isinstance(value, np.ndarray) and value.dtype == object:
-        for index in np.ndindex(value.shape):
-            yield from _leaves(value[index], (*keys, *map(str, index)))
-    elif isinstance(value, np.ndarray | np.generic | int | float | complex):
-        yield keys, pt.make_data_wrapper(np.asarray(value))
-    elif isinstance(value, Mapping):
-        for key in value:
-            yield from _leaves(value[key], (*keys, str(key)))
-    elif isinstance(value, list | tuple):
-        names = getattr(value, "_fields", range(len(value)))
-        for name, item in zip(names, value, strict=True):
-            yield from _leaves(item, (*keys, str(name)))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            item = getattr(value, field.name)
-            if isinstance(item, Array | np.ndarray | Mapping | list | tuple) or dataclasses.is_dataclass(item):
-                yield from _leaves(item, (*keys, field.name))
-    else:
-        raise TraceError(
-            f"output {'.'.join(keys) or 'out'!r} is a {type(value).__name__}; expected a pytato array, a number, "
-            "or a dict, sequence or dataclass of these"
-        )
 
 
 class _Tags:
@@ -143,7 +98,7 @@ class _Tracer:
             self.visit(outputs[path])
         named = tuple(ir.Output(path, self.names[id(outputs[path])]) for path in sorted(outputs))
         sends = tuple(self.sends[key] for key in sorted(self.sends))
-        return _pruned(ir.Program(self.entry, self.rank, self.arrays, sends, named, self.constants, self.kernels))
+        return pruned(ir.Program(self.entry, self.rank, self.arrays, sends, named, self.constants, self.kernels))
 
     def visit(self, root: PytatoArray) -> None:
         """Depth first without recursion: DAGs are deeper than Python's stack."""
@@ -327,38 +282,6 @@ def _check_nothing(expr: Any, shape: ir.Shape) -> None:
         raise ValueError(f"{expr.op} over no elements")
     for child in ex.children(expr):
         _check_nothing(child, shape)
-
-
-def _pruned(program: ir.Program) -> ir.Program:
-    """Only what outputs and sends need, numbered anew: what a DAG binds and never reads leaves no trace."""
-    needed = {output.array for output in program.outputs} | {send.array for send in program.sends}
-    for name in reversed(list(program.arrays)):
-        if name in needed:
-            needed.update(ir.operands(program.arrays[name]))
-    new = {old: f"v{i}" for i, old in enumerate(name for name in program.arrays if name in needed)}
-    arrays = {new[name]: _renamed(program.arrays[name], new) for name in new}
-    digests = {node.digest for node in arrays.values() if isinstance(node, ir.Const)}
-    called = {node.kernel for node in arrays.values() if isinstance(node, ir.LoopyCall)}
-    return ir.Program(
-        program.entry,
-        program.rank,
-        arrays,
-        tuple(dataclasses.replace(send, array=new[send.array]) for send in program.sends),
-        tuple(dataclasses.replace(output, array=new[output.array]) for output in program.outputs),
-        {key: array for key, array in program.constants.items() if key in digests},
-        {key: kernel for key, kernel in program.kernels.items() if key in called},
-    )
-
-
-def _renamed(node: ir.Node, new: Mapping[str, str]) -> ir.Node:
-    match node:
-        case ir.Lambda() | ir.LoopyCall():
-            return dataclasses.replace(node, operands=tuple(new[name] for name in node.operands))
-        case ir.Allreduce():
-            return dataclasses.replace(node, operand=new[node.operand])
-        case ir.Input() | ir.Const() | ir.Recv():
-            return node
-    raise AssertionError(f"unknown node {type(node).__name__}")
 
 
 def _is_own_read(expr: Any, shape: ir.Shape, operand: ir.Node | None) -> bool:
