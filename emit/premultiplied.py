@@ -31,6 +31,8 @@ from aotato.frontend.text_expr import expr_text
 
 ROUNDS = 4  # a chain of matrices gets shorter by one or more in each
 
+Cost = tuple[int, int]  # operations, and bytes of constants
+
 _LOOP = re.compile(r"_r(\d+)")
 
 
@@ -103,12 +105,16 @@ def _premultiplied(programs: ir.Programs) -> ir.Programs:
         readers, data = _readers(programs)
         if not readers:
             break
-        before, after = _planned(programs), _planned(_with(programs, readers, data))
+        found = _with(programs, readers, data)
+        before, after = _planned(programs), _planned(found)
         old = [set(program.arrays) for program in programs.ranks]
-        paying = [group for group in _groups(readers) if _cost(after, group, old) < _cost(before, group, old)]
-        found = _with(programs, [reader for group in paying for reader in group.readers], data)
+        groups = _groups(readers)
+        paying = [group for group in groups if _less(_cost(after, group, old), _cost(before, group, old))]
+        if len(paying) < len(groups):
+            found = _with(programs, [reader for group in paying for reader in group.readers], data)
+            after = _planned(found)
         # Groups may share partial sums
-        if not paying or _total(_planned(found)) >= _total(before):
+        if not paying or not _less(_total(after), _total(before)):
             break
         programs = found
     return programs
@@ -218,23 +224,27 @@ def _planned(programs: ir.Programs) -> ir.Programs:
     return pruned(factored(programs))
 
 
-def _cost(programs: ir.Programs, group: _Group, old: Sequence[set[str]]) -> int:
-    """Operations of the readers and of what they read on the way, on all ranks, and what its constants cost."""
-    cost = 0
+def _cost(programs: ir.Programs, group: _Group, old: Sequence[set[str]]) -> Cost:
+    """Of the readers and of what they read on the way, on all ranks."""
+    found = []
     for program, names in zip(programs.ranks, old, strict=True):
         here = {reader.name for reader in group.readers} | group.through
         for name, node in reversed(list(program.arrays.items())):
             if name in here:
                 here |= {o for o in ir.operands(node) if o not in names or isinstance(program.arrays[o], ir.Const)}
-        cost += _flops(program, here)
-    return cost
+        found += [node for name, node in program.arrays.items() if name in here]
+    return _of(found)
 
 
-def _total(programs: ir.Programs) -> int:
-    return sum(_flops(program, set(program.arrays)) for program in programs.ranks)
+def _total(programs: ir.Programs) -> Cost:
+    return _of([node for program in programs.ranks for node in program.arrays.values()])
 
 
-def _flops(program: ir.Program, names: set[str]) -> int:
-    nodes = [node for name, node in program.arrays.items() if name in names]
+def _of(nodes: Sequence[ir.Node]) -> Cost:
     work = sum(ex.flops(node.expr) * ir.size(node.shape) for node in nodes if isinstance(node, ir.Lambda))
-    return work + BYTE_FLOPS * sum(ir.nbytes(node) for node in nodes if isinstance(node, ir.Const))
+    return work, sum(ir.nbytes(node) for node in nodes if isinstance(node, ir.Const))
+
+
+def _less(new: Cost, old: Cost) -> bool:
+    """Whether there are fewer operations, also when every byte counts as some."""
+    return new[0] < old[0] and new[0] + BYTE_FLOPS * new[1] < old[0] + BYTE_FLOPS * old[1]

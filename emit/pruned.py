@@ -1,4 +1,4 @@
-"""Programs without what nothing needs."""
+"""Programs without Lambdas and constants that nothing needs; what others see of them stays."""
 
 from __future__ import annotations
 

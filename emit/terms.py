@@ -55,7 +55,7 @@ def terms(program: ir.Program) -> dict[str, tuple[Term, ...]]:
     found: dict[str, tuple[Term, ...]] = {}
     for name, node in program.of_type(ir.Lambda):
         given = [program.arrays[operand].dtype for operand in node.operands]
-        if node.dtype.kind in "fc" and dtypes.weak_type_of(node.expr, given) == node.dtype:
+        if dtypes.weak_type_of(node.expr, given) == node.dtype:
             own = _terms(program, node, node.expr, found)
             if 0 < len(own) <= MOST:
                 found[name] = tuple(replace(term, through=term.through | {name}) for term in own)
