@@ -76,7 +76,7 @@ class Merger:
                for term in self.terms.get(array, ())]
         outside = [other for other in others if whole.reduced.keys().isdisjoint(variables(other))]
         inside = [other for other in others if other not in outside]
-        # Whatever else is an array that others may read at other numbers
+        # Any other sum becomes an array, which other readers may read at other numbers
         in_place = alone and len(own) == 1 and not own[0].numbers
         found = []
         for number, term in enumerate(own):
