@@ -25,11 +25,11 @@ from aotato.frontend.adapter.nodes import (
     recv_line,
 )
 from aotato.frontend.adapter.paths import PytatoArray, flatten
+from aotato.frontend.compacted import compacted
 from aotato.frontend.constants import digest
 from aotato.frontend.dtypes import dtype_of, make_explicit
 from aotato.frontend.normalise import normalise
 from aotato.frontend.opaque import Opaque
-from aotato.frontend.pruned import pruned
 from aotato.frontend.text import expr_text
 
 
@@ -98,7 +98,7 @@ class _Tracer:
             self.visit(outputs[path])
         named = tuple(ir.Output(path, self.names[id(outputs[path])]) for path in sorted(outputs))
         sends = tuple(self.sends[key] for key in sorted(self.sends))
-        return pruned(ir.Program(self.entry, self.rank, self.arrays, sends, named, self.constants, self.kernels))
+        return compacted(ir.Program(self.entry, self.rank, self.arrays, sends, named, self.constants, self.kernels))
 
     def visit(self, root: PytatoArray) -> None:
         """Depth first without recursion: DAGs are deeper than Python's stack."""

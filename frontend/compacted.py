@@ -1,4 +1,4 @@
-"""Programs without what nothing needs."""
+"""Programs without what nothing needs, their arrays numbered anew."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 from aotato.frontend import ir
 
 
-def pruned(program: ir.Program) -> ir.Program:
+def compacted(program: ir.Program) -> ir.Program:
     """Only what outputs and sends need, numbered anew: what a DAG binds and never reads leaves no trace."""
     needed = {output.array for output in program.outputs} | {send.array for send in program.sends}
     for name in reversed(list(program.arrays)):
