@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from aotato.emit import dump
 from aotato.emit.factored import factored
+from aotato.emit.guarded import guarded
 from aotato.emit.stages import staged
 from aotato.emit.tables import tables
 from aotato.emit.transposed import transposed
@@ -17,6 +18,7 @@ from aotato.emit.unflattened import unflattened
 from aotato.frontend import ir
 
 PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
+    guarded,  # sums of terms under disjoint masks -> one term for all that are computed alike
     tables,  # gathers, reshapes, pick lists -> reads at canonical indices
     unflattened,  # arrays over joined axes -> arrays over both
     factored,  # sums over products -> partial sums
