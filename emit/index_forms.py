@@ -244,8 +244,10 @@ def _coded(blocks: Array, care: Array | None) -> tuple[Array, Array] | None:
         return None
     keys = _keys(flat)
     if care is not None:
-        wanted = care.reshape(flat.shape).any(1)
+        wanted = np.asarray(care.reshape(flat.shape).any(1))
+        # A row that nobody reads stands for none
         keys = np.where(wanted, keys, keys[wanted.argmax()])
+        flat = np.where(wanted[:, None], flat, flat[wanted.argmax()])
     # Most often the first ones are all
     missing = few[np.searchsorted(few, keys).clip(max=len(few) - 1)] != keys
     few = np.unique(np.concatenate([few, keys[missing]]))

@@ -37,7 +37,7 @@ class Request:
     indices: Mapping[int, ex.Expr]  # by axis; a condition's only axis is 0
     extents: Extents  # of index variables, outermost first
     conditions: tuple[tuple[ex.Expr, bool], ...]  # that let the read be evaluated
-    sent: bool = False  # a message to one of several peers, that may become one for all: its tables stay as they are
+    sent: bool = False  # a message to one of several peers, that may become one for all, of concatenated tables
 
 
 Group = Sequence[Request]  # of one label
@@ -83,8 +83,10 @@ class Indices:
     def _read(self, indices: Mapping[int, Exprs], group: Group) -> dict[int, Exprs]:
         found = {axis: self._simplified(index, group) for axis, index in indices.items()}
         chosen = {axis: index for axis, index in found.items() if _tables(index[0])}
-        if not chosen or any(request.sent for request in group):
+        if not chosen:
             return found
+        if any(request.sent for request in group):
+            return found | self._sent(chosen, group)
         whole = {axis: self._form(index, self._extents(axis, group), group) for axis, index in chosen.items()}
         before = self._nbytes(chosen.values(), group)
         inner = {axis: _inner(index) for axis, index in chosen.items()}
@@ -103,6 +105,13 @@ class Indices:
                 # Arithmetic on narrow numbers is narrow
                 found[axis] = outside(self._written(part, group, 4))
         return found
+
+    def _sent(self, indices: Mapping[int, Exprs], group: Group) -> dict[int, Exprs]:
+        """Where chains of tables are long: one with an entry for each element, which may be one for all peers."""
+        tables = {a: self._values(i, _axes(i[0], group[0]), self._extents(a, group), group) for a, i in indices.items()}
+        if _cost(tables.values()) > self._nbytes(indices.values(), group) // 2:
+            return {}
+        return {axis: self._written(one, group) for axis, one in tables.items() if one is not None}
 
     def _condition(self, exprs: Exprs, group: Group) -> Exprs:
         """A condition that constants decide, as a table over few axes, or its value where it has only one."""
@@ -139,6 +148,11 @@ class Indices:
         return self.forms[key]
 
     def _canonical(self, index: Exprs, axes: Sequence[str], limits: tuple[int, ...], group: Group) -> Form | None:
+        values = self._values(index, axes, limits, group)
+        return None if values is None else canonical(values)
+
+    def _values(self, index: Exprs, axes: Sequence[str], limits: tuple[int, ...], group: Group) -> Tables | None:
+        """The index for all of `axes`; 0 where nobody cares."""
         care = [self._care(axes, request) for request in group]
         wild = any(mask is not None for mask in care)
         values = self._evaluated(index, axes, tuple((-1, limit) for limit in limits), group, wild)
@@ -148,7 +162,7 @@ class Indices:
         values = tuple(array if mask is None else np.where(mask, array, 0) for mask, array in each)
         if any(array.min() < 0 or array.max() >= limit for array, limit in zip(values, limits, strict=True)):
             return None
-        return canonical(Tables(values, tuple(care), tuple(map(prim.Variable, axes))))
+        return Tables(values, tuple(care), tuple(map(prim.Variable, axes)))
 
     def _evaluated(
         self, exprs: Exprs, axes: Sequence[str], limits: tuple[tuple[int, int], ...], group: Group, clip: bool

@@ -74,20 +74,21 @@ def is_move(program: ir.Program, name: str) -> bool:
     return not larger and origin.dtype == node.dtype
 
 
-def through(program: ir.Program, read: prim.Subscript) -> prim.Subscript:
-    """A read of a move as the read of what it moves."""
+def through(program: ir.Program, read: prim.Subscript) -> ex.Expr:
+    """An element of a Lambda as its expression."""
     node = program.arrays[read.aggregate.name]
     assert isinstance(node, ir.Lambda)
-    return _at(named(node.expr, node.operands), {f"_{axis}": index for axis, index in enumerate(read.index_tuple)})
+    return at(named(node.expr, node.operands), {f"_{axis}": index for axis, index in enumerate(read.index_tuple)})
 
 
-def _at(expr: ex.Expr, places: Mapping[str, ex.Expr]) -> ex.Expr:
+def at(expr: ex.Expr, places: Mapping[str, ex.Expr]) -> ex.Expr:
     """`expr` with indices in the places of variables; in arithmetic they are wide, as variables are."""
     if isinstance(expr, prim.Variable):
-        index = places[expr.name]
+        index = places.get(expr.name, expr)
         narrow = any(isinstance(part, prim.Subscript) for part in ex.walk(index))
         return ex.Cast(INT64, index) if narrow else index
     if isinstance(expr, prim.Subscript):
-        indices = (places[i.name] if isinstance(i, prim.Variable) else _at(i, places) for i in expr.index_tuple)
+        each = expr.index_tuple
+        indices = (places.get(i.name, i) if isinstance(i, prim.Variable) else at(i, places) for i in each)
         return prim.Subscript(expr.aggregate, tuple(indices))
-    return ex.with_children(expr, tuple(_at(child, places) for child in ex.children(expr)))
+    return expr if ex.is_leaf(expr) else ex.with_children(expr, tuple(at(c, places) for c in ex.children(expr)))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from aotato.emit import dump
 from aotato.emit.factored import factored
+from aotato.emit.guarded import guarded
 from aotato.emit.premultiplied import premultiplied
 from aotato.emit.pruned import pruned
 from aotato.emit.stages import staged
@@ -18,6 +19,7 @@ from aotato.emit.unflattened import unflattened
 from aotato.frontend import ir
 
 PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
+    guarded,  # sums of terms under disjoint masks -> one term for all that are computed alike
     tables,  # gathers, reshapes, pick lists -> reads at canonical indices
     unflattened,  # arrays over joined axes -> arrays over both
     factored,  # sums over products -> partial sums
@@ -25,7 +27,8 @@ PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
     staged,  # long reductions -> reductions over blocks, and over the blocks
 )
 
-FAST = (tables, unflattened, premultiplied, factored, transposed, staged)  # where rounding may change (algebra=fast)
+# Where rounding may change (algebra=fast)
+FAST = (guarded, tables, unflattened, premultiplied, factored, transposed, staged)
 
 UNFUSED = (staged,)  # where every array has a kernel of its own
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import aotato
+from aotato.emit.index_forms import Rows, Tables, canonical
 from aotato.emit.rewritten import pruned
 from aotato.emit.tables import tables
 from aotato.frontend import interpret, ir
@@ -112,6 +113,46 @@ def test_a_flat_gather_is_a_neighbour_and_an_order_of_its_nodes() -> None:
         "taken = lambda float64[301,20] (double, taken_t0, taken_t2, taken_t1): "
         "a0[a1[_0, (_1 // 5)], a2[a3[_0, (_1 // 5)], (_1 % 5)]]",
     ]
+
+
+@pytest.mark.parametrize("hidden", [0, 999])
+def test_rows_that_nobody_reads_are_none(hidden: int) -> None:
+    """Wherever they stand."""
+    rng = np.random.default_rng(0)
+    orders = np.array([rng.permutation(20)[:5] for _ in range(6)])
+    table, care = orders[rng.integers(0, 6, 1000)], np.ones((1000, 5), bool)
+    table[hidden], care[hidden] = 0, False
+    found = canonical(Tables((table,), (care,), variables("_0", "_1")))
+    assert isinstance(found, Rows)
+    (code,), (rows,) = found.code.values, found.rows.values
+    assert len(rows) == 6 and (rows[code][care] == table[care]).all()
+
+
+def sent_twice(whole: Array, count: int) -> ir.Programs:
+    """Rank 0 sends x[whole[picks]] to ranks 1 and 2, other picks to each; x has rows of two numbers."""
+    ranks = Ranks(3)
+    x, chain = ranks.input(0, (len(whole), 2), name="x"), ranks.const(0, whole, "whole")
+    for peer in (1, 2):
+        picks = ranks.const(0, np.random.default_rng(peer).integers(0, len(whole), count + peer), f"picks{peer}")
+        expr = read(0, (read(1, (read(2, (prim.Variable("_0"),)),)), prim.Variable("_1")))
+        shape = count + peer, 2
+        sent = ranks.compute(0, (x, chain, picks), expr, shape, "float64", f"sent{peer}")
+        ranks.output(peer, "got", ranks.move(0, sent, peer, name="got"))
+    return ranks.programs()
+
+
+def test_what_is_sent_reads_a_table_for_each_peer() -> None:
+    """In one form for all peers, which may become one."""
+    programs = sent_twice(np.random.default_rng(0).permutation(300), 100)
+    assert lines(programs) == [
+        line for peer in (1, 2) for line in (
+            f"sent{peer}_t0 = const uint16[{100 + peer}]",
+            f"sent{peer} = lambda float64[{100 + peer},2] (x, sent{peer}_t0): a0[a1[_0], _1]",
+        )
+    ]
+    before, after = (interpret.run(p, values(p)) for p in (programs, pruned(tables(programs))))
+    for peer in (1, 2):
+        interpret.assert_agrees("got", before[peer]["got"], after[peer]["got"].value)
 
 
 def test_a_table_that_two_would_not_shorten_stays_one() -> None:
