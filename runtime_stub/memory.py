@@ -32,8 +32,9 @@ class Memory:
         self.offsets: dict[tuple[str, str], int] = {}
         self.allocated = 0
         self._pinned: list[Any] = []  # buffers and how they are mapped
+        self._parts: list[Any] = []  # of the arena, in the order in which they were made
         # At the latest before the interpreter ends: a driver may be gone when what is left is collected
-        self.release = weakref.finalize(self, _unmap, queue, self._pinned)
+        self.release = weakref.finalize(self, _release, queue, self._pinned, self._parts)
         schedules = tuple(schedules)
         self.arena = self.allocate(max((s.arena_nbytes for s in schedules), default=0))
         for schedule in schedules:
@@ -71,8 +72,8 @@ class Memory:
         if key in self.buffers:
             return
         if buffer.kind == "temporary":
-            last = max(1, buffer.nbytes)
-            self.buffers[key] = self.arena.get_sub_region(buffer.offset, last)
+            self.buffers[key] = self.arena.get_sub_region(buffer.offset, max(1, buffer.nbytes))
+            self._parts.append(self.buffers[key])
         elif buffer.inside:
             whole = self.key(schedule.entry, buffer.inside)
             self.buffers[key], self.offsets[key] = self.buffers[whole], buffer.offset
@@ -100,11 +101,14 @@ class Memory:
         self.host[key] = host[:nbytes]
 
 
-def _unmap(queue: Any, pinned: list[Any]) -> None:
+def _release(queue: Any, pinned: list[Any], parts: list[Any]) -> None:
+    """The last part first: NVIDIA's driver (580) crashes where a part goes before one that was made in it later."""
     for _, mapped in pinned:
         mapped.release(queue)
     queue.finish()
     pinned.clear()
+    while parts:
+        parts.pop().release()
 
 
 def _page_aligned(nbytes: int) -> Array:
