@@ -96,8 +96,8 @@ def _mapped(plan: Phases, target: Target, matrices: bool) -> tuple[tuple[Nest, .
     tiles_ = _tiles(plan, steps, target, matrices)
     if matrices and not any(tile.matrix for tile in tiles_):
         return None
-    # Several groups side by side hide each other's waits
-    if _lanes_that_fit(steps, tiles_, target) < GROUPS * target.lanes:
+    # Several groups side by side hide each other's waits; early sums stay with work-items that have one turn
+    if _work(steps, tiles_) <= target.lanes and _lanes_that_fit(steps, tiles_, target) < GROUPS * target.lanes:
         early = with_early_sums(plan)
         if early is not None and early.bytes_each < steps.bytes_each:
             steps, tiles_ = early, _tiles(plan, early, target, matrices, tiles_[-1])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pymbolic.primitives as prim
 
-from aotato.emit import arguments, blocks, crossing, levels
+from aotato.emit import arguments, blocks, crossing, levels, relief
 from aotato.emit.draft import POINTER
 from aotato.emit.groups import large
 from aotato.emit.joined import Joined, send_names
@@ -70,13 +70,27 @@ def _part(
     computed = ir.computed_below(program, _roots(joined, part)[1], stored)
     called = any(isinstance(program.arrays[name], ir.LoopyCall) for name in computed)
     if batch and part.stores and all(name in batch for name in part.stores) and not called:
-        plan = _plan(joined, part, stored, batch, target)
-        kernels = levels.over_blocks(program, plan, stored, batch, target)
-        if kernels is not None and blocks.sharing(program, kernels):
-            plain = _products(joined, part, stored, plan, target)
-            return plain if plain is not None and len(plain[1]) <= len(kernels) else (plan, kernels)
+        found = _over_blocks(program, _plan(joined, part, stored, batch, target), stored, batch, target)
+        if found is not None and blocks.sharing(program, found[1]):
+            plain = _products(joined, part, stored, found[0], target)
+            return plain if plain is not None and len(plain[1]) <= len(found[1]) else found
     plan = _plan(joined, part, stored, {}, target)
     return plan, levels.kernels(program, plan, stored)
+
+
+def _over_blocks(
+    program: ir.Program, plan: PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
+) -> tuple[PartPlan, list[Kernel]] | None:
+    """Kernels over blocks, for which the plan may store more; None where they cannot be."""
+    while all(name in batch for name in (*plan.materialised, *plan.stores)):
+        kernels = levels.over_blocks(program, plan, stored, batch, target)
+        if not isinstance(kernels, levels.Overflow):
+            return plan, kernels
+        other = relief.relieved(program, batch, plan, kernels)
+        if other is None:
+            break
+        plan = other
+    return None
 
 
 def _products(

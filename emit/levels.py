@@ -30,6 +30,15 @@ class PartPlan:
     each: bool = False  # a kernel for every array
 
 
+@dataclass(frozen=True)
+class Overflow:
+    """A kernel that does not fit: its results, what is in memory before it, and its level."""
+
+    names: tuple[str, ...]
+    ready: frozenset[str]
+    level: int
+
+
 def kernels(program: ir.Program, plan: PartPlan, stored: frozenset[str]) -> list[Kernel | Call]:
     """Urgent levels first, then the rest; a level's results share one launch."""
     first = _feeding(program, plan.urgent, plan)
@@ -41,11 +50,12 @@ def kernels(program: ir.Program, plan: PartPlan, stored: frozenset[str]) -> list
 
 def over_blocks(
     program: ir.Program, plan: PartPlan, stored: frozenset[str], batch: Mapping[str, int], target: Target
-) -> list[Kernel] | None:
-    """One kernel over blocks for each level, and the packing of what is sent; None if local memory is too small."""
+) -> list[Kernel] | Overflow:
+    """One kernel over blocks for each level, and the packing of what is sent; or the first that does not fit.
+
+    All that gets memory has a batch axis.
+    """
     own = {*plan.materialised, *plan.stores}
-    if not all(name in batch for name in own):
-        return None
     first = _feeding(program, plan.urgent, plan)
     ready = {*stored, *(name for name, node in program.arrays.items() if not isinstance(node, ir.Lambda))}
     kernels: list[Kernel] = []
@@ -61,7 +71,7 @@ def over_blocks(
                 one = functools.partial(_block_kernel, program, batch, name, plan, frozenset(ready), target)
                 made = arguments.split(names, one, functools.partial(_passes, program, plan))
                 if made is None:
-                    return None
+                    return Overflow(names, frozenset(ready), level)
                 kernels += made
             ready.update(names)
         if urgent and any(ir.size(program.arrays[name].shape) for name in packed):

@@ -42,13 +42,18 @@ def test_a_viscous_stage_is_two_launches(order: int, shuffled: bool, name: str, 
     assert all((kernel["local_bytes"] > 0) == (name == "gpu") for kernel in found["kernels"])
 
 
-def test_its_values_are_the_interpreters(tmp_path: Path) -> None:
+def viscous() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Outputs of a viscous stage of order 1, and inputs."""
     mesh = box(3, 1, shuffled=True)
-    outputs = stage(mesh, 1)
     shape = (5, len(mesh.outside), len(lattice(1)))
     q = 1 + 0.1 * np.random.default_rng(1).random(shape)
     q[1] += 2
-    inputs = {"q": q, "residual": np.zeros(shape), "dt": np.float64(1e-3), "a": np.float64(0.5), "b": np.float64(0.1)}
+    numbers = {"dt": np.float64(1e-3), "a": np.float64(0.5), "b": np.float64(0.1)}
+    return stage(mesh, 1), {"q": q, "residual": np.zeros(shape), **numbers}
+
+
+def test_its_values_are_the_interpreters(tmp_path: Path) -> None:
+    outputs, inputs = viscous()
     (expected,) = interpret.run(trace("step", 1, lambda rank: outputs).programs, [inputs])
     path = aotato.build(outputs, targets="cpu", path=tmp_path / "stage.h5")
     with aotato.load(path) as program:
@@ -124,6 +129,23 @@ def test_a_kernel_that_does_not_fit_is_split(name: str, tmp_path: Path, monkeypa
     assert all(kernel["local_bytes"] <= 64 for kernel in found["kernels"])
     with aotato.load(path) as program:
         assert "passed" in program.selftest()
+
+
+@pytest.mark.parametrize(("name", "room", "launches"), [("gpu", 800, 2), ("cpu", 200, 4)])
+def test_arrays_are_stored_so_that_a_kernel_fits(
+    name: str, room: int, launches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = dataclasses.replace(target.TARGETS[name], local_bytes=room, private_bytes=room)
+    monkeypatch.setitem(target.TARGETS, name, small)
+    outputs, inputs = viscous()
+    path = aotato.build(outputs, targets=name, path=tmp_path / "stage.h5")
+    found = row(path)
+    assert (found["launches"], found["stored_untagged"] > 9) == (launches, True)
+    assert all(kernel["local_bytes"] <= room for kernel in found["kernels"])
+    (expected,) = interpret.run(trace("step", 1, lambda rank: outputs).programs, [inputs])
+    with aotato.load(path) as program:
+        for key, values in program(**inputs).items():
+            interpret.assert_agrees(key, expected[key], values)
 
 
 def test_reads_that_are_local_along_neither_axis(tmp_path: Path) -> None:
