@@ -27,8 +27,8 @@ PASSES: tuple[Callable[[ir.Programs], ir.Programs], ...] = (
     staged,  # long reductions -> reductions over blocks, and over the blocks
 )
 
-# Where rounding may change (algebra=fast)
-FAST = (guarded, tables, unflattened, premultiplied, factored, transposed, staged)
+_PLANNED = PASSES.index(factored)
+FAST = (*PASSES[:_PLANNED], premultiplied, *PASSES[_PLANNED:])  # where rounding may change (algebra=fast)
 
 UNFUSED = (staged,)  # where every array has a kernel of its own
 

@@ -65,7 +65,7 @@ def terms(program: ir.Program) -> dict[str, tuple[Term, ...]]:
 def _terms(
     program: ir.Program, node: ir.Lambda, expr: ex.Expr, found: Mapping[str, tuple[Term, ...]]
 ) -> list[Term]:
-    """None where any part is something else."""
+    """No terms where any part is something else."""
     match expr:
         case prim.Sum():
             parts = [_terms(program, node, child, found) for child in expr.children]
